@@ -1,6 +1,6 @@
-//! AES (FIPS 197), all key sizes: the `aes` crate's block functions, which choose the processor's own AES
-//! instructions (VAES, AES-NI, ARMv8) at run time and a bit-sliced constant-time code without them; and CTR
-//! over an implementation of our own where the processor has one of these instruction sets of x86-64.
+//! AES (FIPS 197) with all key sizes. The block functions are those of the `aes` crate, which selects the
+//! processor's AES instructions (VAES, AES-NI, ARMv8) at run time, or else a constant-time bit-sliced
+//! implementation. CTR mode has separate implementations for x86-64 processors with AES-NI or VAES.
 
 use super::{
     aes_keys::AesRoundKeys,
@@ -19,14 +19,14 @@ pub(super) struct AesKey {
     rounds: AesRoundKeys,
 }
 
-/// The crate's expanded key.
+/// The expanded key of the `aes` crate.
 enum Blocks {
     Aes128(Aes128),
     Aes192(Aes192),
     Aes256(Aes256),
 }
 
-/// Runs the same expression over whichever size the key is of.
+/// Evaluates an expression for the key's size.
 macro_rules! dispatch {
     ($key:expr, $cipher:ident => $body:expr) => {
         match &$key.blocks {
@@ -45,45 +45,45 @@ impl AesKey {
     pub(super) fn new(key: &[u8]) -> Self {
         let length = "the length of an AES key";
         let blocks = match key.len() {
-            16 => Blocks::Aes128(Aes128::new_from_slice(key).expect(length)), // invariant: just seen
-            24 => Blocks::Aes192(Aes192::new_from_slice(key).expect(length)), // invariant: just seen
-            32 => Blocks::Aes256(Aes256::new_from_slice(key).expect(length)), // invariant: just seen
+            16 => Blocks::Aes128(Aes128::new_from_slice(key).expect(length)), // invariant: just matched
+            24 => Blocks::Aes192(Aes192::new_from_slice(key).expect(length)), // invariant: just matched
+            32 => Blocks::Aes256(Aes256::new_from_slice(key).expect(length)), // invariant: just matched
             bytes => panic!("{length} is not {bytes} bytes"),                 // invariant: documented
         };
         AesKey { blocks, rounds: AesRoundKeys::new(key) }
     }
 
-    /// CTR, with the implementation that suits this machine.
+    /// CTR, with the fastest implementation that the processor supports.
     pub(super) fn ctr(&self, counter: &[u8; BLOCK], text: Text<'_>) {
         #[cfg(target_arch = "x86_64")]
         {
             if aes_vaes512::available() {
-                // SAFETY: the processor has the features, as was just seen.
+                // SAFETY: `available` has checked the processor's features.
                 return unsafe { aes_vaes512::ctr(&self.rounds, counter, text) };
             }
             if aes_vaes256::available() {
-                // SAFETY: the processor has the features, as was just seen.
+                // SAFETY: `available` has checked the processor's features.
                 return unsafe { aes_vaes256::ctr(&self.rounds, counter, text) };
             }
             if aes_ni::available() {
-                // SAFETY: the processor has the features, as was just seen.
+                // SAFETY: `available` has checked the processor's features.
                 return unsafe { aes_ni::ctr(&self.rounds, counter, text) };
             }
         }
         self.ctr_portable(counter, text);
     }
 
-    /// CTR over the crate's block function.
+    /// CTR with the block function of the `aes` crate.
     pub(super) fn ctr_portable(&self, counter: &[u8; BLOCK], text: Text<'_>) {
         dispatch!(self, cipher => ctr::apply(cipher, counter, text));
     }
 
-    /// ECB.
+    /// Encrypts blocks in ECB mode.
     pub(super) fn encrypt_blocks(&self, blocks: &mut [[u8; BLOCK]]) {
         dispatch!(self, cipher => cipher.encrypt_blocks(Array::cast_slice_from_core_mut(blocks)));
     }
 
-    /// ECB.
+    /// Decrypts blocks in ECB mode.
     pub(super) fn decrypt_blocks(&self, blocks: &mut [[u8; BLOCK]]) {
         dispatch!(self, cipher => cipher.decrypt_blocks(Array::cast_slice_from_core_mut(blocks)));
     }

@@ -1,5 +1,5 @@
-//! Round keys of AES (FIPS 197, section 5.2), for implementations that take them expanded. The `aes`
-//! crate's keeps its own to itself.
+//! AES round keys (FIPS 197, section 5.2), for implementations that need them expanded. The `aes` crate
+//! does not expose its own.
 
 use aes::{
     Block,
@@ -7,18 +7,18 @@ use aes::{
 };
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-/// The most round keys that a key expands to: those of AES-256.
+/// Maximum number of round keys: those of AES-256.
 const MOST_ROUND_KEYS: usize = 15;
 
-/// An expanded key: a block for each round and one before the first; wiped on drop.
+/// An expanded key: one block for each round, and one before the first. Wiped on drop.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct AesRoundKeys {
-    /// In the order of use.
+    /// Round keys of encryption, in order of use.
     encrypt: [[u8; 16]; MOST_ROUND_KEYS],
     rounds: usize,
 }
 
-/// Keys of encryption by the size of the key that they come from.
+/// Round keys of encryption, by key size.
 #[cfg(target_arch = "x86_64")]
 pub(super) enum Schedule<'a> {
     Aes128(&'a [[u8; 16]; 11]),
@@ -30,7 +30,7 @@ impl AesRoundKeys {
     /// Expands a key.
     ///
     /// # Panics
-    /// If it has neither 16 nor 24 nor 32 bytes.
+    /// If its length is not 16, 24 or 32 bytes.
     pub fn new(key: &[u8]) -> Self {
         assert!(matches!(key.len(), 16 | 24 | 32), "the length of an AES key");
         let rounds = key.len() / 4 + 6;
@@ -39,12 +39,12 @@ impl AesRoundKeys {
         keys
     }
 
-    /// Rounds: 10, 12 or 14.
+    /// Number of rounds: 10, 12 or 14.
     pub fn rounds(&self) -> usize {
         self.rounds
     }
 
-    /// Keys of encryption, their number known to the compiler.
+    /// Round keys of encryption, with their number in the type.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn schedule(&self) -> Schedule<'_> {
         let [keys192 @ .., _, _] = &self.encrypt;
@@ -53,16 +53,16 @@ impl AesRoundKeys {
             10 => Schedule::Aes128(keys128),
             12 => Schedule::Aes192(keys192),
             14 => Schedule::Aes256(&self.encrypt),
-            rounds => unreachable!("AES with {rounds} rounds"), // invariant: `new` makes no other
+            rounds => unreachable!("AES with {rounds} rounds"), // invariant: `new` sets no other number
         }
     }
 
-    /// Keys of encryption: `rounds() + 1` of them.
+    /// The `rounds() + 1` round keys of encryption.
     pub fn encryption_keys(&self) -> &[[u8; 16]] {
         &self.encrypt[..=self.rounds]
     }
 
-    /// Keys of the equivalent inverse cipher (section 5.3.5), in the order of use: `rounds() + 1` of them.
+    /// The `rounds() + 1` round keys of the equivalent inverse cipher (section 5.3.5), in order of use.
     pub fn decryption_keys(&self) -> Zeroizing<Vec<[u8; 16]>> {
         let mut keys: Zeroizing<Vec<_>> =
             Zeroizing::new(self.encryption_keys().iter().rev().copied().collect());
@@ -75,7 +75,7 @@ impl AesRoundKeys {
     }
 }
 
-/// KeyExpansion: fills `words` from the key on.
+/// KeyExpansion: copies the key to the front of `words` and computes the rest.
 fn expand(key: &[u8], words: &mut [u8]) {
     words[..key.len()].copy_from_slice(key);
     let mut constant = 1;
@@ -100,8 +100,8 @@ fn double(x: u8) -> u8 {
     (x << 1) ^ (0x1b & 0u8.wrapping_sub(x >> 7))
 }
 
-/// SubWord: the round function of a block of four times this word, in which ShiftRows has nothing to move,
-/// with MixColumns undone.
+/// SubWord, by way of the round function on a block of four copies of the word: ShiftRows has no effect on
+/// that, and MixColumns is undone.
 fn substitute(word: [u8; 4]) -> [u8; 4] {
     let mut block = Block::default();
     block.as_chunks_mut::<4>().0.fill(word);
@@ -116,7 +116,7 @@ fn substitute(word: [u8; 4]) -> [u8; 4] {
 mod tests {
     use super::AesRoundKeys;
 
-    /// FIPS 197, appendix A: the key and the last round key of each size.
+    /// FIPS 197, appendix A: key and last round key for each size.
     #[test]
     fn expansions_of_fips_197_appendix_a() {
         let key128 = 0x2b7e151628aed2a6abf7158809cf4f3c_u128.to_be_bytes();
@@ -135,7 +135,8 @@ mod tests {
         (keys.rounds(), u128::from_be_bytes(keys.encryption_keys()[keys.rounds()]))
     }
 
-    /// Appendix C.1's equivalent inverse cipher lists its round keys; the second one is checked here.
+    /// FIPS 197, appendix C.1 lists the round keys of the equivalent inverse cipher. The second one
+    /// is checked here.
     #[test]
     fn decryption_keys_are_mixed_and_reversed() {
         let key = 0x000102030405060708090a0b0c0d0e0f_u128.to_be_bytes();

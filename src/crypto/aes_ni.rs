@@ -1,5 +1,4 @@
-//! AES in CTR mode with AES-NI in AVX encoding. Constant-time: no branch and no
-//! address depends on key or text.
+//! AES in CTR mode with VEX-encoded AES-NI. Constant-time: no branch or address depends on key or text.
 
 use super::{
     aes_keys::{AesRoundKeys, Schedule},
@@ -8,9 +7,9 @@ use super::{
 };
 use std::arch::x86_64::{__m128i, _mm_add_epi8, _mm_aesenc_si128, _mm_aesenclast_si128, _mm_xor_si128};
 
-/// Blocks that are worked on at once, so that the rounds of some hide the latency of another's.
+/// Number of blocks processed at once, to hide the latency of the rounds.
 const AT_ONCE: usize = 8;
-/// What is added to the last byte of the first counter block for each of the blocks.
+/// Offset of each block from the first one, added to the last byte of the counter block.
 const STEPS: [[u8; 16]; AT_ONCE] = {
     let mut steps = [[0; 16]; AT_ONCE];
     let mut block = 0;
@@ -21,12 +20,12 @@ const STEPS: [[u8; 16]; AT_ONCE] = {
     steps
 };
 
-/// Whether this processor has what `ctr` is compiled for.
+/// Whether this processor has the features that `ctr` requires.
 pub(super) fn available() -> bool {
     is_x86_feature_detected!("avx") && is_x86_feature_detected!("aes")
 }
 
-/// Puts the keystream that begins with the counter block `counter` onto `text`.
+/// XORs the keystream that starts at the counter block `counter` onto `text`.
 #[target_feature(enable = "avx,aes")]
 pub(super) fn ctr(keys: &AesRoundKeys, counter: &[u8; 16], text: Text<'_>) {
     match keys.schedule() {

@@ -1,5 +1,4 @@
-//! AES in CTR mode with VAES in 512-bit vectors. Constant-time: no branch and no
-//! address depends on key or text.
+//! AES in CTR mode with VAES on 512-bit vectors. Constant-time: no branch or address depends on key or text.
 
 use super::{
     aes_keys::{AesRoundKeys, Schedule},
@@ -11,12 +10,12 @@ use std::arch::x86_64::{
     _mm512_xor_si512,
 };
 
-/// Vectors that are worked on at once, so that the rounds of some hide the latency of another's.
+/// Number of vectors processed at once, to hide the latency of the rounds.
 const AT_ONCE: usize = 8;
-/// Blocks in them.
+/// Number of blocks in these vectors.
 const BLOCKS: usize = 4 * AT_ONCE;
 
-/// What is added to the last byte of the first counter block for each of the blocks.
+/// Offset of each block from the first one, added to the last byte of the counter block.
 const STEPS: [[u8; 64]; AT_ONCE] = {
     let mut steps = [[0; 64]; AT_ONCE];
     let mut block = 0;
@@ -27,14 +26,14 @@ const STEPS: [[u8; 64]; AT_ONCE] = {
     steps
 };
 
-/// Whether this processor has what `ctr` is compiled for.
+/// Whether this processor has the features that `ctr` requires.
 pub(super) fn available() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("vaes")
 }
 
-/// Puts the keystream that begins with the counter block `counter` onto `text`.
+/// XORs the keystream that starts at the counter block `counter` onto `text`.
 #[target_feature(enable = "avx512f,avx512bw,vaes")]
 pub(super) fn ctr(keys: &AesRoundKeys, counter: &[u8; 16], text: Text<'_>) {
     match keys.schedule() {

@@ -1,19 +1,21 @@
-//! An allocator that wipes small memory when it is freed. A value may have gaps (the parts of an `enum` that its present
-//! variant does not use), and a move takes along what the stack had there before: perhaps parts of keys, which no
-//! destructor knows of.
+//! A global allocator that wipes small allocations when they are freed. A value may have gaps, such as the
+//! parts of an `enum` that its current variant does not use. A move copies into them whatever was on the
+//! stack before, which may be parts of keys that no destructor wipes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-/// What is longer is a buffer: it has no gaps, and who puts secrets in it wipes it.
+/// Maximum size in bytes of allocations that are wiped. Larger ones are buffers: they have no gaps, and
+/// code that puts secrets into them wipes them.
 const SMALL: usize = 16 << 10;
 
-/// An allocator, the system's outside of tests; up to 16 KiB are zeroed before they are given back to it.
+/// Wraps an allocator (the system's, except in tests) and zeroes allocations of up to 16 KiB
+/// before freeing them.
 pub struct WipingAllocator<A = System>(pub A);
 
-// SAFETY: every call goes on to the other allocator, with the caller's own promises.
+// SAFETY: every call is forwarded to the wrapped allocator under the caller's guarantees.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for WipingAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller promises what the other allocator asks for.
+        // SAFETY: the caller guarantees what the wrapped allocator requires.
         unsafe { self.0.alloc(layout) }
     }
 
@@ -24,7 +26,8 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for WipingAllocator<A> {
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         if layout.size() <= SMALL {
-            // SAFETY: the caller gives back as much memory at this place. The compiler must not drop the writes.
+            // SAFETY: the caller frees an allocation of this size. `black_box` keeps the compiler from
+            // dropping the writes.
             unsafe { memory.write_bytes(0, layout.size()) };
             std::hint::black_box(memory);
         }
@@ -37,10 +40,11 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for WipingAllocator<A> {
             // SAFETY: as above.
             return unsafe { self.0.realloc(memory, layout, size) };
         }
-        // SAFETY: the caller promises that the layout is possible with this size.
+        // SAFETY: the caller guarantees that `size` is valid for this alignment.
         let new = unsafe { self.alloc(Layout::from_size_align_unchecked(size, layout.align())) };
         if !new.is_null() {
-            // SAFETY: both are as long, and one was just allocated; the caller gives up the other.
+            // SAFETY: both allocations have at least this length and do not overlap, because one is new;
+            // the caller gives up the old one.
             unsafe {
                 new.copy_from_nonoverlapping(memory, size.min(layout.size()));
                 self.dealloc(memory, layout);
@@ -55,36 +59,36 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-    /// Counts what it is given back, and how much of that is zeros.
+    /// Counts the bytes freed, and how many of them are zero.
     #[derive(Default)]
     struct Counting {
         given_back: AtomicUsize,
         zeros: AtomicUsize,
     }
 
-    // SAFETY: every call goes on to the system's allocator.
+    // SAFETY: every call is forwarded to the system's allocator.
     unsafe impl GlobalAlloc for Counting {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-            // SAFETY: the caller promises it.
+            // SAFETY: the caller's guarantees apply.
             unsafe { System.alloc(layout) }
         }
 
         unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-            // SAFETY: the tests have written all of it.
+            // SAFETY: the tests have initialized all of it.
             let bytes = unsafe { std::slice::from_raw_parts(memory, layout.size()) };
             self.given_back.fetch_add(bytes.len(), Relaxed);
             self.zeros.fetch_add(bytes.iter().filter(|byte| **byte == 0).count(), Relaxed);
-            // SAFETY: the caller promises it.
+            // SAFETY: the caller's guarantees apply.
             unsafe { System.dealloc(memory, layout) }
         }
     }
 
-    /// Fills `size` bytes, has them moved to `other` bytes, looks at those that stay, and frees all. Returns how many
-    /// bytes were given back, and how many of them were wiped.
+    /// Allocates and fills `size` bytes, reallocates them to `other` bytes, checks the bytes kept, and
+    /// frees them. Returns the number of bytes freed, and how many of them were wiped.
     fn freed(size: usize, other: usize) -> (usize, usize) {
         let allocator = WipingAllocator(Counting::default());
         let layout = |size| Layout::from_size_align(size, 8).unwrap();
-        // SAFETY: sizes and layouts belong together, nothing is used after it was freed, and all is written.
+        // SAFETY: the layouts match, nothing is used after it was freed, and all bytes are initialized.
         unsafe {
             let memory = allocator.alloc(layout(size));
             memory.write_bytes(7, size);

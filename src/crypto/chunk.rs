@@ -1,4 +1,4 @@
-//! One chunk: CTR encryption and its tag.
+//! Encryption and authentication of a single chunk.
 
 use super::{
     AuthError,
@@ -11,11 +11,11 @@ use super::{
 use std::sync::OnceLock;
 use zeroize::Zeroizing;
 
-/// The largest chunk, and every chunk but a file's last, in bytes.
+/// Size of a chunk in bytes. Only the last chunk of a file may be shorter.
 pub const CHUNK: usize = 4096;
-/// A chunk's nonce.
+/// Nonce of a chunk.
 pub type Nonce = [u8; 10];
-/// A chunk's tag.
+/// Tag of a chunk.
 pub type Tag = [u8; 16];
 
 /// Customisation string of a chunk's tag.
@@ -23,25 +23,26 @@ pub(super) const CHUNK_CUSTOM: &[u8] = b"warpcrypt v2 chunk";
 /// Customisation string of a punched hole's tag.
 pub(super) const HOLE_CUSTOM: &[u8] = b"warpcrypt v2 hole";
 
-/// What a tag binds besides the bytes.
+/// Values that a tag covers besides the ciphertext.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkId {
-    /// Place in the file, counted in chunks; below 2^40.
+    /// Index of the chunk in the file; below 2^40.
     pub index: u64,
     /// Epoch of the write; below 2^48.
     pub epoch: u64,
-    /// Random per write.
+    /// Random for each write.
     pub nonce: Nonce,
 }
 
 impl ChunkId {
-    /// Indices are below this: a chunk's counter blocks, 256 of them, are numbered with 48 bits.
+    /// Upper bound (exclusive) of indices: a chunk has 256 counter blocks, which are numbered with 48 bits.
     pub const INDEX_END: u64 = 1 << 40;
 
-    /// Nonce (10 bytes), then the number of the chunk's first block in the file (6 bytes, big-endian).
+    /// The first counter block: the nonce (10 bytes), then the number of the chunk's first block in the
+    /// file (6 bytes, big-endian).
     ///
     /// # Panics
-    /// If the index is out of range: its counter blocks would be another chunk's.
+    /// If the index is out of range: the counter blocks would be those of another chunk.
     fn counter(&self) -> [u8; 16] {
         assert!(self.index < Self::INDEX_END, "chunk index out of range");
         let mut counter = [0; 16];
@@ -50,8 +51,8 @@ impl ChunkId {
         counter
     }
 
-    /// What every tag begins with: nonce, index (64 bits), epoch (64 bits) and length (32 bits), the
-    /// numbers big-endian.
+    /// The header in a tag's input: nonce, index (64 bits), epoch (64 bits) and length (32 bits). Numbers
+    /// are big-endian.
     pub(super) fn header(&self, len: usize) -> [u8; 30] {
         let mut header = [0; 30];
         header[..10].copy_from_slice(&self.nonce);
@@ -62,20 +63,20 @@ impl ChunkId {
     }
 }
 
-/// Encryption and MAC keys of one file's chunks; wiped on drop.
+/// Encryption and MAC keys for the chunks of a file. Wiped on drop.
 pub struct ChunkKeys {
     encryption: CipherKey,
     chunk: IntegrityKey,
     hole: IntegrityKey,
     cipher: Cipher,
     integrity: Integrity,
-    /// The encryption key and zeros: what `expanded` is made of when it is first asked for.
+    /// The encryption key, zero-padded. `expanded` is computed from it on first use.
     key: Zeroizing<[u8; 32]>,
     expanded: OnceLock<Box<ExpandedKeys>>,
 }
 
 impl ChunkKeys {
-    /// Expands both keys; `encryption` has `cipher.key_len()` bytes.
+    /// Expands both keys. `encryption` must have `cipher.key_len()` bytes.
     ///
     /// # Panics
     /// If it has another length.
@@ -85,7 +86,7 @@ impl ChunkKeys {
         Self::of_macs(cipher, integrity, encryption, chunk, hole)
     }
 
-    /// The same with the keys of chunk and hole tags already made.
+    /// Like `new`, but takes the expanded MAC keys for chunks and holes.
     pub(super) fn of_macs(
         cipher: Cipher,
         integrity: Integrity,
@@ -103,7 +104,7 @@ impl ChunkKeys {
         &self.chunk
     }
 
-    /// Encrypts or decrypts without a look at the tag: `tags` makes or has verified it.
+    /// Encrypts or decrypts without handling the tag, which `tags` computes or has verified.
     ///
     /// # Panics
     /// As `seal`.
@@ -111,17 +112,17 @@ impl ChunkKeys {
         self.encryption.ctr(&id.counter(), src, out);
     }
 
-    /// The same in place.
+    /// As `apply_keystream`, in place.
     pub(super) fn apply_keystream_in_place(&self, id: &ChunkId, data: &mut [u8]) {
         self.encryption.ctr_in_place(&id.counter(), data);
     }
 
-    /// The cipher and the integrity function.
+    /// The cipher and the integrity function of these keys.
     pub fn functions(&self) -> (Cipher, Integrity) {
         (self.cipher, self.integrity)
     }
 
-    /// The keys in the form that an implementation outside of this module works with.
+    /// The keys in the form for implementations outside this module.
     pub fn expanded(&self) -> &ExpandedKeys {
         self.expanded.get_or_init(|| {
             let key = &self.key[..self.cipher.key_len()];
@@ -141,7 +142,7 @@ impl ChunkKeys {
     /// Verifies `data`, then decrypts it into `out` of the same length.
     ///
     /// # Errors
-    /// `AuthError`; `out` is then untouched.
+    /// `AuthError`; `out` is unchanged then.
     ///
     /// # Panics
     /// If the lengths differ or the index is out of range.
@@ -151,28 +152,28 @@ impl ChunkKeys {
         Ok(())
     }
 
-    /// The tag of a ciphertext that is already there (a chunk cut short keeps its nonce).
+    /// The tag of existing ciphertext, for example of a truncated chunk, which keeps its nonce.
     pub fn tag(&self, id: &ChunkId, ciphertext: &[u8]) -> Tag {
         self.chunk.tag(&id.header(ciphertext.len()), ciphertext)
     }
 
-    /// The tag of a hole punched over data; has its own customisation string and the length 0.
+    /// The tag of a hole punched over data. It has a separate customisation string, and the length is 0.
     pub fn hole_tag(&self, id: &ChunkId) -> Tag {
         self.hole.tag(&id.header(0), &[])
     }
 
-    /// Compares the tag of `ciphertext` with `tag` in constant time.
+    /// Verifies the tag of `ciphertext` in constant time.
     ///
     /// # Errors
-    /// `AuthError` if they differ.
+    /// `AuthError` if `tag` is not its tag.
     pub fn verify(&self, id: &ChunkId, tag: &Tag, ciphertext: &[u8]) -> Result<(), AuthError> {
         if ct_eq(&self.tag(id, ciphertext), tag) { Ok(()) } else { Err(AuthError) }
     }
 
-    /// The same for the tag of a hole.
+    /// Verifies the tag of a hole in constant time.
     ///
     /// # Errors
-    /// `AuthError` if it is not that of a hole at this place.
+    /// `AuthError` if `tag` is not the tag of this hole.
     pub fn verify_hole(&self, id: &ChunkId, tag: &Tag) -> Result<(), AuthError> {
         if ct_eq(&self.hole_tag(id), tag) { Ok(()) } else { Err(AuthError) }
     }
@@ -246,7 +247,7 @@ mod tests {
         }
     }
 
-    /// Neighbours with one nonce: their counter blocks follow each other and never meet.
+    /// Neighbouring chunks with the same nonce: their counter blocks are consecutive and do not overlap.
     #[test]
     fn counter_blocks_of_chunks_do_not_overlap() {
         let first = |index| u128::from_be_bytes(ChunkId { index, ..ID }.counter());

@@ -1,4 +1,4 @@
-//! Block ciphers in CTR and ECB mode: the one dispatcher over every implementation.
+//! Block ciphers in CTR and ECB mode. Dispatches to the implementations.
 
 use super::{
     aes::AesKey,
@@ -8,7 +8,7 @@ use super::{
 };
 
 listed! {
-    /// A block cipher with its key length.
+    /// A block cipher with a key length.
     pub enum Cipher {
         /// AES-128 (FIPS 197).
         Aes128,
@@ -22,7 +22,7 @@ listed! {
 }
 
 listed! {
-    /// The ciphers that one algorithm defines, whatever their key lengths. Implementations are chosen by it.
+    /// A cipher algorithm, regardless of key length. Implementations are selected by it.
     pub enum CipherFamily {
         /// AES (FIPS 197).
         Aes,
@@ -32,7 +32,7 @@ listed! {
 }
 
 impl CipherFamily {
-    /// Its part of the names of CUDA kernels.
+    /// The algorithm's part of the names of CUDA kernels.
     pub fn name(self) -> &'static str {
         match self {
             CipherFamily::Aes => "aes",
@@ -42,7 +42,7 @@ impl CipherFamily {
 }
 
 impl Cipher {
-    /// Its algorithm.
+    /// The cipher's algorithm.
     pub fn family(self) -> CipherFamily {
         match self {
             Cipher::Aes128 | Cipher::Aes192 | Cipher::Aes256 => CipherFamily::Aes,
@@ -59,7 +59,7 @@ impl Cipher {
         }
     }
 
-    /// Its name, mode included, in a vault's configuration and on the command line.
+    /// The cipher's name, including the mode, in the configuration and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Cipher::Aes128 => "aes-128-ctr",
@@ -69,7 +69,7 @@ impl Cipher {
         }
     }
 
-    /// The cipher of that name.
+    /// Looks up a cipher by its name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|cipher| cipher.name() == name)
     }
@@ -83,7 +83,7 @@ enum Expanded {
     Kuznyechik(Box<Kuznyechik>),
 }
 
-/// Runs the same expression over whichever cipher the key is of.
+/// Evaluates an expression for the key's cipher.
 macro_rules! dispatch {
     ($key:expr, $cipher:ident => $body:expr) => {
         match &$key.0 {
@@ -94,10 +94,10 @@ macro_rules! dispatch {
 }
 
 impl CipherKey {
-    /// Expands `key`, which has `cipher.key_len()` bytes.
+    /// Expands `key`, which must have `cipher.key_len()` bytes.
     ///
     /// # Panics
-    /// If the length is another.
+    /// If it has another length.
     pub fn new(cipher: Cipher, key: &[u8]) -> Self {
         assert_eq!(key.len(), cipher.key_len(), "the key has the cipher's length");
         CipherKey(match cipher.family() {
@@ -106,8 +106,8 @@ impl CipherKey {
         })
     }
 
-    /// CTR (SP 800-38A): `dst = src ^ keystream`, the counter block a 128-bit big-endian number that
-    /// starts at `counter` and wraps from 2^128 - 1 to 0. Any length.
+    /// CTR mode (SP 800-38A): `dst = src ^ keystream`. The counter block is a 128-bit big-endian number
+    /// that starts at `counter` and wraps around. Any length is allowed.
     ///
     /// # Panics
     /// If `src` and `dst` differ in length.
@@ -116,12 +116,12 @@ impl CipherKey {
         dispatch!(self, cipher => cipher.ctr(counter, Text { src: Some(src), dst }));
     }
 
-    /// CTR in place.
+    /// CTR mode, in place.
     pub fn ctr_in_place(&self, counter: &[u8; 16], data: &mut [u8]) {
         dispatch!(self, cipher => cipher.ctr(counter, Text { src: None, dst: data }));
     }
 
-    /// ECB (SP 800-38A) over whole 16-byte blocks.
+    /// Encrypts whole 16-byte blocks in ECB mode (SP 800-38A).
     ///
     /// # Panics
     /// If the length is not a multiple of 16.
@@ -130,7 +130,7 @@ impl CipherKey {
         dispatch!(self, cipher => cipher.encrypt_blocks(blocks));
     }
 
-    /// ECB over whole 16-byte blocks.
+    /// Decrypts whole 16-byte blocks in ECB mode (SP 800-38A).
     ///
     /// # Panics
     /// If the length is not a multiple of 16.

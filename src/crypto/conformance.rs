@@ -1,5 +1,5 @@
-//! Every implementation of a primitive against one reference, at every length where its code takes
-//! another path. A new variant is one more line in a list here.
+//! Compares every implementation of a primitive with one reference, at every length where its code takes a
+//! different path. To test a new variant, add it to a list here.
 
 use super::{
     chunk::CHUNK,
@@ -14,22 +14,22 @@ use super::{
 
 /// An implementation of the permutation, with its name.
 type Permutation = (&'static str, fn(&mut State, Rounds));
-/// An implementation of a MAC over a message in one piece.
+/// A way to compute a MAC over a message, with its name.
 type Mac = (&'static str, fn(&MacKey, &[u8]) -> [u8; 16]);
 
-/// Every permutation that this machine can run.
+/// All permutations that this machine can run.
 fn permutations() -> Vec<Permutation> {
     let mut all: Vec<Permutation> = vec![("dispatched", keccak::permute)];
     #[cfg(target_arch = "x86_64")]
     if super::keccak_bmi::available() {
-        // SAFETY: the processor has the features, as was just seen.
+        // SAFETY: the required CPU features were just checked.
         all.push(("bmi", |state, rounds| unsafe { super::keccak_bmi::permute(state, rounds) }));
     } else {
         println!("SKIPPED: Keccak with BMI: the processor has none");
     }
     #[cfg(target_arch = "x86_64")]
     if super::keccak_vl::available() {
-        // SAFETY: the processor has the features, as was just seen.
+        // SAFETY: the required CPU features were just checked.
         all.push(("AVX-512", |state, rounds| unsafe { super::keccak_vl::permute(state, rounds) }));
     } else {
         println!("SKIPPED: Keccak with AVX-512: the processor has none");
@@ -37,7 +37,7 @@ fn permutations() -> Vec<Permutation> {
     all
 }
 
-/// Every MAC.
+/// All ways to compute a MAC.
 fn macs() -> Vec<Mac> {
     vec![
         ("whole", |key, message| key.tag(&[message])),
@@ -49,8 +49,8 @@ fn macs() -> Vec<Mac> {
     ]
 }
 
-/// Tags of equally long chunks of different files by each vector width this machine has, every number of
-/// lanes in use.
+/// Tags of equally long chunks of different files, for each vector width of this machine and every number
+/// of lanes in use.
 #[test]
 fn vectors_of_tags_agree_with_single_ones_at_every_edge() {
     use super::{chunk::*, tags::*};
@@ -75,7 +75,7 @@ fn vectors_of_tags_agree_with_single_ones_at_every_edge() {
     }
 }
 
-/// Chunks of mixed lengths, functions and files, any number of them.
+/// Any number of chunks with mixed lengths, functions and files.
 #[test]
 fn any_mixture_of_chunks_gets_its_tags() {
     use super::{chunk::*, tags::*};
@@ -84,7 +84,8 @@ fn any_mixture_of_chunks_gets_its_tags() {
         .flat_map(|integrity| [1, 2].map(|i| ChunkKeys::new(Cipher::Aes128, integrity, &[i; 16], &[i; 32])))
         .collect();
     let data = pattern(CHUNK);
-    // Most of them whole; all different, of one function, whose chunks then are side by side.
+    // First: mostly whole chunks, keys mixed. Second: all lengths different, with the chunks of a function
+    // next to each other.
     let lengths: [fn(usize) -> usize; 2] =
         [|i| if i % 11 == 10 { 1 + (i * 331) % CHUNK } else { CHUNK }, |i| 1 + (i * 331) % CHUNK];
     let picks: [fn(usize) -> usize; 2] = [|i| i * i / 7, |i| i / 20 * 2 + i % 2];
@@ -102,7 +103,7 @@ fn any_mixture_of_chunks_gets_its_tags() {
     }
 }
 
-/// A few chunks open in place if every one verifies; otherwise none does, and the first bad one is named.
+/// Chunks are opened in place if all of them verify. Otherwise none is, and the first bad one is reported.
 #[test]
 fn chunks_open_in_place_all_or_none() {
     use super::{chunk::*, tags::*};
@@ -131,8 +132,8 @@ fn chunks_open_in_place_all_or_none() {
     }
 }
 
-/// Lengths around every block, every rate (less the 30 bytes of a chunk's header, too), every batch of
-/// counter blocks, every lane, and a chunk's end.
+/// Lengths around every block, every rate (also less the 30 bytes of a chunk's header), every batch of
+/// counter blocks, every lane, and the end of a chunk.
 fn edge_lengths() -> Vec<usize> {
     let blocks = [1, 2, 3, 4, 5, 8, 9, 16, 32, 64, 128].map(|n| 16 * n);
     let rates = [72, 104, 136, 144, 168].into_iter().flat_map(|rate| [rate, 2 * rate, rate - 30]);
@@ -163,7 +164,7 @@ fn permutations_agree_with_the_portable_one() {
     }
 }
 
-/// The reference encrypts one counter block at a time, in ECB, with the carry of a 128-bit addition.
+/// The reference encrypts one counter block at a time in ECB mode, with the carry of a 128-bit addition.
 #[test]
 fn ctrs_agree_with_single_blocks_at_every_edge() {
     let counters = [0, 5, 200, (1 << 32) - 2, (1 << 64) - 3, (1 << 48) - 5, u128::MAX - 7, u128::MAX];
@@ -200,7 +201,7 @@ fn ctrs_agree_with_single_blocks_at_every_edge() {
     }
 }
 
-/// ECB of many blocks is that of each block by the portable implementation, both ways.
+/// ECB of many blocks equals the portable ECB of each block, in both directions.
 #[test]
 fn ecb_agrees_with_single_blocks() {
     for cipher in Cipher::ALL {
@@ -221,7 +222,7 @@ fn ecb_agrees_with_single_blocks() {
     }
 }
 
-/// The same of those that `CipherKey` does not choose on this machine.
+/// As above, for the implementations that `CipherKey` does not choose on this machine.
 #[test]
 fn every_ecb_of_kuznyechik_agrees_with_single_blocks() {
     type Ecb = fn(&Kuznyechik, &mut [[u8; 16]]);
@@ -230,9 +231,9 @@ fn every_ecb_of_kuznyechik_agrees_with_single_blocks() {
     #[cfg(target_arch = "x86_64")]
     if super::kuznyechik_avx2::available() {
         all.push((
-            // SAFETY: the processor has the features, as was just seen.
+            // SAFETY: the required CPU features were just checked.
             |key, blocks| unsafe { super::kuznyechik_avx2::encrypt_blocks(key.round_keys(), blocks) },
-            // SAFETY: the processor has the features, as was just seen.
+            // SAFETY: the required CPU features were just checked.
             |key, blocks| unsafe { super::kuznyechik_avx2::decrypt_blocks(key.round_keys(), blocks) },
         ));
     }
@@ -252,8 +253,8 @@ fn every_ecb_of_kuznyechik_agrees_with_single_blocks() {
     }
 }
 
-/// The reference pads the message by the standard's text and absorbs whole blocks with the portable
-/// permutation.
+/// The reference pads the message as the standard describes, and absorbs whole blocks with the
+/// portable permutation.
 #[test]
 fn macs_agree_with_the_padded_message_at_every_edge() {
     let key = pattern(32);
@@ -275,7 +276,7 @@ fn reference_mac(function: Function, key: &[u8], custom: &[u8], message: &[u8]) 
         Function::Kmac256 => (136, Rounds::TwentyFour, &b"KMAC"[..], 0x04),
         Function::TurboShake128 => (168, Rounds::Twelve, &b"warpcrypt TurboSHAKE MAC"[..], 0x4d),
     };
-    // Every string here is shorter than 32 bytes or 256 bits long: lengths of one and of two bytes.
+    // All strings here are either shorter than 32 bytes or 256 bits long: lengths of one and of two bytes.
     let string = |s: &[u8]| match u8::try_from(s.len() * 8) {
         Ok(bits) => [&[1, bits], s].concat(),
         Err(_) => [&[2][..], &(s.len() as u16 * 8).to_be_bytes(), s].concat(),
@@ -302,7 +303,7 @@ fn reference_mac(function: Function, key: &[u8], custom: &[u8], message: &[u8]) 
     std::array::from_fn(|i| if i < 8 { low[i] } else { high[i - 8] })
 }
 
-/// A sponge that is fed in pieces is one that is fed at once, wherever the cut.
+/// Absorbing in pieces gives the same result as absorbing at once, wherever the cuts are.
 #[test]
 fn absorbing_in_pieces_changes_nothing() {
     let message = pattern(600);

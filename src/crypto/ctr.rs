@@ -1,22 +1,23 @@
-//! CTR mode (SP 800-38A): the text and its counter blocks, and the mode over any block cipher of the
-//! `cipher` crate's traits.
+//! CTR mode (SP 800-38A): the text with its counter blocks, and the mode over any block cipher that
+//! implements the traits of the `cipher` crate.
 
 use aes::cipher::{
     Array, Block, BlockCipherEncBackend, BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, ParBlocks,
     consts::U16, typenum::Unsigned,
 };
 
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub(super) const BLOCK: usize = 16;
 
-/// Bytes that a keystream goes onto: from `src` to `dst`, which are equally long, or onto `dst` itself.
+/// The data that a keystream is XORed onto: from `src` to `dst`, which have the same length, or in
+/// place in `dst`.
 pub(super) struct Text<'a> {
     pub(super) src: Option<&'a [u8]>,
     pub(super) dst: &'a mut [u8],
 }
 
 impl<'a> Text<'a> {
-    /// Cuts the next `len` bytes off the front.
+    /// Splits off the first `len` bytes.
     #[inline(always)]
     fn take(&mut self, len: usize) -> Text<'a> {
         let (dst, rest) = std::mem::take(&mut self.dst).split_at_mut(len);
@@ -29,7 +30,7 @@ impl<'a> Text<'a> {
         Text { src, dst }
     }
 
-    /// Xors the keystream on; `stream` is at least as long.
+    /// XORs the keystream on. `stream` must be at least as long as the text.
     #[inline(always)]
     pub(super) fn xor(self, stream: &[u8]) {
         match self.src {
@@ -38,9 +39,9 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Parts of up to `blocks` blocks, a power of two and at most 256, each with its first counter block. A
-    /// part ends before a counter that is a multiple of `blocks`: within it only the last byte of the counter
-    /// block changes.
+    /// Splits the text into parts of up to `blocks` blocks (a power of two, at most 256), each with its
+    /// first counter block. A part ends before a counter that is a multiple of `blocks`, so that only the
+    /// last byte of the counter block changes within a part.
     #[inline(always)]
     pub(super) fn parts(
         mut self,
@@ -61,8 +62,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Puts the keystream onto `text`. The counter block is a 128-bit big-endian number that wraps from
-/// 2^128 - 1 to 0.
+/// XORs the keystream onto `text`. The counter block is a 128-bit big-endian number that wraps around.
 pub(super) fn apply<C>(cipher: &C, counter: &[u8; BLOCK], text: Text<'_>)
 where
     C: BlockCipherEncrypt + BlockSizeUser<BlockSize = U16>,
@@ -83,7 +83,7 @@ impl BlockCipherEncClosure for Keystream<'_> {
     #[inline(always)]
     fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, backend: &B) {
         let width = B::ParBlocksSize::USIZE;
-        // Up to here single blocks are cheaper than a wide pass whose other blocks are thrown away.
+        // Up to this number, single blocks are cheaper than a wide pass that discards most of its blocks.
         let few = (width / 2).min(8);
         let Keystream { mut counter, mut text } = self;
         let mut stream = ParBlocks::<B>::default();

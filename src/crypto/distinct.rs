@@ -1,5 +1,6 @@
-//! No two ciphers and no two integrity functions give the same bytes. One that stood in for another would agree
-//! with itself everywhere, and no comparison of implementations would show it.
+//! Checks that no two ciphers and no two integrity functions give the same bytes. A function that
+//! was mistaken for another would still be consistent with itself, so comparing implementations
+//! would not reveal it.
 
 use super::{
     chunk::{CHUNK, ChunkId, ChunkKeys, Tag},
@@ -11,10 +12,10 @@ use super::{
 use proptest::prelude::*;
 use std::fmt::Debug;
 
-/// Bytes that something made, whose they are, and by which implementation.
+/// Output of an implementation: the function it belongs to, the name of the implementation, and the bytes.
 type Made<W, B> = (W, String, B);
 
-/// Wherever whose bytes differ, they are apart.
+/// Checks that the outputs of different functions are `apart`.
 fn check<W: PartialEq + Debug, B>(made: &[Made<W, B>], apart: impl Fn(&B, &B) -> bool) {
     for (at, (whose, how, bytes)) in made.iter().enumerate() {
         for (other, other_how, other_bytes) in &made[..at] {
@@ -26,12 +27,13 @@ fn check<W: PartialEq + Debug, B>(made: &[Made<W, B>], apart: impl Fn(&B, &B) ->
     }
 }
 
-/// Whether no block is the same as the other's at its place.
+/// Whether all blocks differ from the other's blocks at the same position.
 fn blocks_are_apart(one: &[u8], other: &[u8]) -> bool {
     one.as_chunks::<16>().0.iter().zip(other.as_chunks::<16>().0).all(|(one, other)| one != other)
 }
 
-/// CTR by every implementation, and ECB both ways, of whole blocks with keys that begin alike.
+/// Compares CTR by every implementation, and ECB in both directions, over whole blocks with keys that have
+/// a common prefix.
 fn ciphers_are_apart(key: &[u8; 32], counter: u128, blocks: &[u8]) {
     let counter = counter.to_be_bytes();
     let (mut streams, mut encrypted, mut decrypted) = (Vec::new(), Vec::new(), Vec::new());
@@ -59,7 +61,7 @@ fn ciphers_are_apart(key: &[u8; 32], counter: u128, blocks: &[u8]) {
     }
 }
 
-/// Tags by every implementation, digests and hole tags, with one key.
+/// Compares tags by every implementation, digests and hole tags, with a common key.
 fn integrities_are_apart(key: &[u8; 32], id: ChunkId, message: &[u8]) {
     let (mut made, mut holes, mut digests) = (Vec::new(), Vec::new(), Vec::new());
     for integrity in Integrity::ALL {
@@ -86,8 +88,8 @@ fn integrities_are_apart(key: &[u8; 32], id: ChunkId, message: &[u8]) {
     check(&digests, |one, other| one != other);
 }
 
-/// Chunks sealed with every pair: the cipher decides the ciphertext, and both the tag. What an implementation
-/// outside of this module begins with differs as well.
+/// Compares chunks sealed with every pair of functions: the ciphertext depends on the cipher, the tag on
+/// both. The expanded keys for implementations outside this module must differ as well.
 fn chunks_are_apart(key: &[u8; 32], id: ChunkId, plain: &[u8]) {
     let (mut ciphertexts, mut tags, mut schedules, mut states) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());

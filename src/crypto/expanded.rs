@@ -1,4 +1,4 @@
-//! Keys of chunks, expanded: what an implementation outside of this module begins with.
+//! Expanded chunk keys, for implementations outside this module.
 
 use super::{
     aes_keys::AesRoundKeys,
@@ -9,8 +9,8 @@ use super::{
 };
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// Round keys of a cipher's encryption and the sponges of an integrity function with their key absorbed; as secret as
-/// the keys, and wiped on drop.
+/// Round keys of a cipher's encryption, and the states of an integrity function after absorbing its key. As
+/// secret as the keys; wiped on drop.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct ExpandedKeys {
     round_keys: [[u8; 16]; 15],
@@ -20,7 +20,7 @@ pub struct ExpandedKeys {
 }
 
 impl ExpandedKeys {
-    /// Expands `key`, which has the cipher's length, and copies the states of `tags`.
+    /// Expands `key`, which must have the cipher's key length, and copies the states of `tags`.
     pub(super) fn new(cipher: Cipher, key: &[u8], tags: &IntegrityKey) -> Self {
         let lane = tags.lane().map_or([0; 25], |lane| *lane.state());
         let keyed = *tags.whole().state();
@@ -37,17 +37,17 @@ impl ExpandedKeys {
         self.round_keys[..self.count].copy_from_slice(round_keys);
     }
 
-    /// Round keys of encryption in the order of use: 11, 13 or 15 of AES, 10 of Kuznyechik.
+    /// Round keys of encryption, in order of use: 11, 13 or 15 for AES, 10 for Kuznyechik.
     pub fn round_keys(&self) -> &[[u8; 16]] {
         &self.round_keys[..self.count]
     }
 
-    /// The state of the chunk tags' sponge, at the start of a block.
+    /// The sponge's state for chunk tags, at a block boundary.
     pub fn keyed_state(&self) -> &State {
         &self.keyed
     }
 
-    /// The same of their lanes; zeros if the integrity function has none.
+    /// The sponge's state for the lanes, at a block boundary; zeros if the integrity function has no lanes.
     pub fn lane_state(&self) -> &State {
         &self.lane
     }

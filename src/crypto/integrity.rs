@@ -1,8 +1,8 @@
-//! The functions behind every tag and digest of a vault.
+//! The functions that compute all tags and digests of a vault.
 //!
-//! The input is a head, whose length belongs to the use, and data of any length. KMAC takes head and data in one
-//! piece. `turboshake128x4` cuts the data into lanes, which vectors and threads take side by side; docs/format.md
-//! defines it and says why it is secure.
+//! The input consists of a head, whose length depends only on the use, and data of any length. KMAC takes
+//! head and data in one piece. `turboshake128x4` splits the data into lanes, which vectors and threads
+//! process side by side. docs/format.md defines it and explains why it is secure.
 
 use super::{
     hash::lanes::{self, Absorb},
@@ -11,11 +11,11 @@ use super::{
 };
 use std::sync::Arc;
 
-/// Bytes of a lane: six blocks with what ends the input.
+/// Size of a lane in bytes: six blocks, including the end of the input.
 pub const LANE: usize = 1000;
-/// Lanes at most; what is left of the data belongs to the final input.
+/// Maximum number of lanes. The rest of the data belongs to the final input.
 pub const LANES: usize = 4;
-/// Customisation string of the lanes' values.
+/// Customisation string of the values of lanes.
 const LANE_CUSTOM: &[u8] = b"warpcrypt v2 lane";
 
 listed! {
@@ -31,10 +31,10 @@ listed! {
 }
 
 impl Integrity {
-    /// What a new vault has: the quickest.
+    /// The integrity function of new vaults: the fastest one.
     pub const DEFAULT: Integrity = Integrity::TurboShake128x4;
 
-    /// Its name in a vault's configuration, on the command line and in the names of CUDA kernels.
+    /// Its name in a configuration, on the command line, and in the names of CUDA kernels.
     pub fn name(self) -> &'static str {
         match self {
             Integrity::Kmac128 => "kmac128",
@@ -43,7 +43,7 @@ impl Integrity {
         }
     }
 
-    /// The function of that name.
+    /// Looks up an integrity function by its name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|integrity| integrity.name() == name)
     }
@@ -64,7 +64,7 @@ impl Integrity {
     }
 }
 
-/// A function and its uses, by their customisation strings, absorbed. Holds no secret.
+/// An integrity function with the customisation strings of its uses absorbed. Contains no secret.
 pub struct IntegrityUses<const N: usize> {
     uses: [MacUse; N],
     lane: Option<MacUse>,
@@ -77,7 +77,7 @@ impl<const N: usize> IntegrityUses<N> {
         IntegrityUses { uses: customs.map(|custom| MacUse::new(integrity.mac(), custom)), lane }
     }
 
-    /// Absorbs two keys, side by side: the first uses, `FIRST` of them, have the first key, the others the second.
+    /// Absorbs two keys side by side: the first `FIRST` uses get the first key, all others the second one.
     pub fn keys<const FIRST: usize>(&self, [first, second]: [&[u8; 32]; 2]) -> [IntegrityKey; N] {
         let mut lanes =
             [first, second].map(|key| (self.lane.as_ref().map(|lane| Arc::new(lane.keyless())), key));
@@ -95,23 +95,23 @@ impl<const N: usize> IntegrityUses<N> {
     }
 }
 
-/// A key of one use of a vault's integrity function; wiped on drop.
+/// A key for one use of a vault's integrity function. Wiped on drop.
 #[derive(Clone)]
 pub struct IntegrityKey {
-    /// Of the final input.
+    /// Key of the final input.
     whole: MacKey,
-    /// Of the lanes, if the function has any.
+    /// Key of the lanes, if the function has any.
     lane: Option<Arc<MacKey>>,
 }
 
-/// What a tag or digest is made of.
+/// The input of a tag or digest.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
-    /// The key of its use.
+    /// The key for the use.
     pub key: &'a IntegrityKey,
-    /// Of a length that belongs to the use.
+    /// Its length depends only on the use.
     pub head: &'a [u8],
-    /// Any number of bytes.
+    /// Data of any length.
     pub data: &'a [u8],
 }
 
@@ -122,27 +122,27 @@ impl IntegrityKey {
         IntegrityKey { whole: MacKey::new(integrity.mac(), key, custom), lane }
     }
 
-    /// Where the final input starts from, or all of it if there are no lanes.
+    /// The key of the final input, which is the whole input for a function without lanes.
     pub fn whole(&self) -> &MacKey {
         &self.whole
     }
 
-    /// Where the lanes start from, if the function has any.
+    /// The key of the lanes, if the function has any.
     pub fn lane(&self) -> Option<&MacKey> {
         self.lane.as_deref()
     }
 
-    /// 128-bit tag.
+    /// Computes a 128-bit tag.
     pub fn tag(&self, head: &[u8], data: &[u8]) -> [u8; 16] {
         self.one(head, data)
     }
 
-    /// 256-bit digest.
+    /// Computes a 256-bit digest.
     pub fn digest(&self, head: &[u8], data: &[u8]) -> [u8; 32] {
         self.one(head, data)
     }
 
-    /// 256-bit digests of several inputs, side by side: heads and data.
+    /// Computes the 256-bit digests of several inputs (head and data), side by side.
     pub fn digests(&self, inputs: &[(&[u8], &[u8])]) -> Vec<[u8; 32]> {
         let inputs: Vec<Input> = inputs.iter().map(|(head, data)| Input { key: self, head, data }).collect();
         several(&inputs, lanes::absorb)
@@ -161,7 +161,7 @@ impl IntegrityKey {
     }
 }
 
-/// Tags (`N` = 16) or digests (32) of inputs of one function, side by side.
+/// Tags (`N` = 16) or digests (`N` = 32) of several inputs of the same function, side by side.
 pub(super) fn several<const N: usize>(inputs: &[Input], absorb: Absorb) -> Vec<[u8; N]> {
     let cut: Vec<_> = inputs.iter().flat_map(Input::lanes).collect();
     let values: Vec<[u8; 32]> = MacKey::macs(&cut, absorb);
@@ -171,13 +171,13 @@ pub(super) fn several<const N: usize>(inputs: &[Input], absorb: Absorb) -> Vec<[
 }
 
 impl<'a> Input<'a> {
-    /// Its lanes with their key.
+    /// The input's lanes, each with its key.
     fn lanes(&self) -> impl Iterator<Item = (&'a MacKey, &'a [u8])> + use<'a> {
         let (key, data) = (self.key, self.data);
         key.lane.iter().flat_map(|key| data.chunks_exact(LANE).take(LANES).map(|lane| (&**key, lane)))
     }
 
-    /// The final input: takes the values of its lanes off `values`.
+    /// The final input. Takes the values of the input's lanes from `values`.
     fn last<'v>(&self, values: &mut impl Iterator<Item = &'v [u8; 32]>) -> Vec<u8> {
         if self.key.lane.is_none() {
             return [self.head, self.data].concat();
@@ -203,7 +203,7 @@ mod tests {
         (0..len).map(|i| (i * 89 + i / 256) as u8).collect()
     }
 
-    /// As docs/format.md words it, with nothing but MACs in one piece.
+    /// The definition of docs/format.md, using only MACs over whole messages.
     fn by_definition(
         integrity: Integrity,
         key: &[u8; 32],
@@ -259,7 +259,8 @@ mod tests {
         }
     }
 
-    /// Bytes that move between lanes, rest and head, and values of lanes in the place of data, give other digests.
+    /// Digests differ if bytes move between lanes, rest and head, and if values of lanes take the
+    /// place of data.
     #[test]
     fn no_two_ways_of_cutting_meet() {
         let key = IntegrityKey::new(Integrity::TurboShake128x4, &[5; 32], b"test");

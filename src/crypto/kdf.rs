@@ -1,4 +1,4 @@
-//! Keys from keys, and keys from passwords.
+//! Derivation of keys from keys and from passwords.
 
 use super::{
     chunk::{CHUNK_CUSTOM, ChunkKeys, HOLE_CUSTOM},
@@ -13,32 +13,34 @@ use zeroize::{Zeroize, Zeroizing};
 
 /// Customisation string of sub-keys.
 const SUBKEY_CUSTOM: &[u8] = b"warpcrypt v2 subkey";
-/// Customisation string of a file's keys.
+/// Customisation string of the derivation of a file's keys.
 const FILE_CUSTOM: &[u8] = b"warpcrypt v2 file keys";
-/// Customisation strings of the MACs under a file's tree key.
+/// Customisation strings of the uses of a file's tree key.
 const LEAF_CUSTOM: &[u8] = b"warpcrypt v2 leaf";
 const NODE_CUSTOM: &[u8] = b"warpcrypt v2 node";
 const RECORD_CUSTOM: &[u8] = b"warpcrypt v2 record";
 
-/// The sub-key of `parent` for one use: KMAC256 (SP 800-185), key `parent`, input `label`,
-/// customisation string "warpcrypt v2 subkey".
+/// The sub-key of `parent` for one use: KMAC256 (SP 800-185) with the key `parent`, the input `label` and
+/// the customisation string "warpcrypt v2 subkey".
 pub fn subkey(parent: &Secret<32>, label: &str) -> Secret<32> {
     let mac = MacKey::new(Mac::Kmac256, parent.expose(), SUBKEY_CUSTOM);
     Secret::new_with(|out| mac.mac(&[label.as_bytes()], out))
 }
 
-/// What Argon2id (RFC 9106) costs. How much of it is accepted is for whoever reads it to say.
+/// Cost parameters of Argon2id (RFC 9106). Callers that read them from a vault must limit them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Argon2Cost {
     /// Memory in KiB.
     pub memory_kib: u32,
-    /// Passes over it.
+    /// Number of passes over the memory.
     pub passes: u32,
-    /// Lanes.
+    /// Number of lanes.
     pub lanes: u32,
 }
 
 impl Argon2Cost {
+    /// The parameters for the `argon2` crate, with 32 bytes of output.
+    ///
     /// # Errors
     /// If a number is out of range.
     fn params(self) -> Result<Params, String> {
@@ -49,10 +51,10 @@ impl Argon2Cost {
     }
 }
 
-/// Argon2id of a password, 32 bytes.
+/// Argon2id of a password, with 32 bytes of output.
 ///
 /// # Errors
-/// When Argon2 does not define the cost, or the memory cannot be had.
+/// If Argon2 does not allow the cost, or the memory cannot be allocated.
 pub fn argon2id(password: &[u8], salt: &[u8; 32], cost: Argon2Cost) -> Result<Secret<32>, String> {
     let params = cost.params()?;
     let count = params.block_count();
@@ -71,18 +73,18 @@ pub fn argon2id(password: &[u8], salt: &[u8; 32], cost: Argon2Cost) -> Result<Se
     Ok(key)
 }
 
-/// Derives the keys of a vault's files. What is the same for all of them is absorbed once.
+/// Derives the keys of a vault's files. Input common to all files is absorbed once.
 pub struct FileKdf {
     contents: Secret<32>,
     cipher: Cipher,
     integrity: Integrity,
     file: MacUse,
-    /// Chunks, holes, leaves, nodes, records: the first two with the chunk MAC key, the others with the tree key.
+    /// Chunks, holes, leaves, nodes, records: the first two use the chunk MAC key, the others the tree key.
     uses: IntegrityUses<5>,
 }
 
 impl FileKdf {
-    /// For the vault with this contents key, cipher and integrity function.
+    /// Prepares the derivation for a vault with this contents key, cipher and integrity function.
     pub fn new(contents: Secret<32>, cipher: Cipher, integrity: Integrity) -> Self {
         let file = MacUse::new(Mac::Kmac256, FILE_CUSTOM);
         let customs = [CHUNK_CUSTOM, HOLE_CUSTOM, LEAF_CUSTOM, NODE_CUSTOM, RECORD_CUSTOM];
@@ -92,10 +94,11 @@ impl FileKdf {
 
     /// The keys of the file with this salt: 96 bytes of KMAC256 with the contents key, the input `salt` and
     /// the customisation string "warpcrypt v2 file keys". Bytes 0..32 are the encryption key (its first
-    /// `cipher.key_len()` bytes), 32..64 the chunk MAC key, 64..96 the tree key of leaf digests, node digests
-    /// and records.
+    /// `cipher.key_len()` bytes), 32..64 the chunk MAC key, and 64..96 the tree key for leaf digests, node
+    /// digests and records.
     pub fn keys(&self, salt: &[u8; 32]) -> FileKeys {
-        // Not locked in memory, which costs more than all the rest, and the file's keys are not either.
+        // Not locked in memory: locking costs more than everything else here, and the file's keys are not
+        // locked either.
         let mut bytes = Zeroizing::new([[0; 32]; 3]);
         self.file.key(self.contents.expose()).mac(&[salt], bytes.as_flattened_mut());
         let [encryption, chunk, tree] = &*bytes;
@@ -106,14 +109,14 @@ impl FileKdf {
     }
 }
 
-/// The keys of one file.
+/// The keys of a file.
 pub struct FileKeys {
     /// Seals and opens chunks.
     pub chunk: Arc<ChunkKeys>,
-    /// Digest of a group's slots.
+    /// For digests of a group's slots.
     pub leaf: IntegrityKey,
-    /// Digest of a node page.
+    /// For digests of node pages.
     pub node: IntegrityKey,
-    /// MAC of a commit record.
+    /// For MACs of commit records.
     pub record: IntegrityKey,
 }

@@ -1,22 +1,22 @@
-//! `Keccak-p[1600]` (FIPS 202, section 3): the permutation, and the place that picks its implementation.
+//! `Keccak-p[1600]` (FIPS 202, section 3): the permutation, and the dispatch to its implementations.
 
 #[cfg(target_arch = "x86_64")]
 use super::{keccak_bmi, keccak_vl};
 
-/// The state: 25 lanes, lane (x, y) at `x + 5 * y`.
+/// The state: 25 lanes, with lane (x, y) at index `x + 5 * y`.
 pub type State = [u64; 25];
 
-/// Which permutation a sponge runs.
+/// The number of rounds of a permutation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rounds {
-    /// The last 12 rounds, `Keccak-p[1600, 12]`: TurboSHAKE.
+    /// The last 12 rounds, `Keccak-p[1600, 12]`, for TurboSHAKE.
     Twelve,
-    /// All 24 rounds, `Keccak-f[1600]`: SHA-3 and SP 800-185.
+    /// All 24 rounds, `Keccak-f[1600]`, for SHA-3 and SP 800-185.
     TwentyFour,
 }
 
 impl Rounds {
-    /// The constants of its rounds.
+    /// The round constants.
     #[inline(always)]
     pub(super) fn constants(self) -> &'static [u64] {
         match self {
@@ -54,28 +54,28 @@ const ROUND_CONSTANTS: [u64; 24] = [
     0x8000_0000_8000_8008,
 ];
 
-/// Permutes `state` with the implementation that suits this machine.
+/// Permutes `state` with the fastest implementation for this machine.
 pub fn permute(state: &mut State, rounds: Rounds) {
     #[cfg(target_arch = "x86_64")]
     {
         if keccak_vl::available() {
-            // SAFETY: the processor has the features, as was just seen.
+            // SAFETY: the required CPU features were just checked.
             return unsafe { keccak_vl::permute(state, rounds) };
         }
         if keccak_bmi::available() {
-            // SAFETY: the processor has the features, as was just seen.
+            // SAFETY: the required CPU features were just checked.
             return unsafe { keccak_bmi::permute(state, rounds) };
         }
     }
     permute_portable(state, rounds);
 }
 
-/// The portable implementation. Constant-time: no branch and no address depends on the state.
+/// The portable implementation. Constant-time: no branch or address depends on the state.
 pub fn permute_portable(state: &mut State, rounds: Rounds) {
     rounds_of(state, rounds);
 }
 
-/// The rounds, for every variant to compile with its own instructions.
+/// The rounds, inlined so that every variant compiles them for its instruction set.
 #[inline(always)]
 pub(super) fn rounds_of(state: &mut State, rounds: Rounds) {
     for pair in rounds.constants().chunks_exact(2) {
@@ -83,8 +83,8 @@ pub(super) fn rounds_of(state: &mut State, rounds: Rounds) {
     }
 }
 
-/// One round, the five step mappings merged: each output row takes its five lanes, already shifted by
-/// theta, rotated by rho and moved by pi, and applies chi to them.
+/// One round with the five step mappings merged: each output row takes its five lanes, XORed by theta,
+/// rotated by rho and moved by pi, and applies chi to them.
 #[inline(always)]
 fn round(a: &State, constant: u64) -> State {
     let c = [

@@ -1,9 +1,9 @@
-//! Keccak for x86-64 processors with BMI1 and BMI2: the portable code, compiled to and-not and to
-//! rotations that leave their source in place, a quarter fewer instructions.
+//! Keccak for x86-64 processors with BMI1 and BMI2. The portable code compiles to and-not and to
+//! non-destructive rotations, a quarter fewer instructions.
 
 use super::keccak::{Rounds, State, rounds_of};
 
-/// Whether this processor has what `permute` is compiled for.
+/// Whether this processor has the features that `permute` requires.
 pub(super) fn available() -> bool {
     is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2")
 }

@@ -1,12 +1,13 @@
-//! `Keccak-p[1600]` over several states at once, one in each 64-bit element of a vector: the parts that
-//! every vector width shares. They work with the functions that the module of a width has under these names:
-//! `xor`, `xor3`, `rol`, `chi` (`a ^ (!b & c)`) and, to absorb, `load`, `store`, `splat` and `words`.
+//! `Keccak-p[1600]` over several states at once, one in each 64-bit element of a vector: the code that all
+//! vector widths share. The module of each width provides functions with these names: `xor`, `xor3`, `rol`,
+//! `chi` (`a ^ (!b & c)`) and, for absorbing, `load`, `store`, `splat` and `words`.
 
 /// One round on 25 vectors.
 ///
-/// What theta adds to a column is the sum of two parts. With `$sums` it is made once and added with two operands a
-/// lane; without, three-way logic adds both parts to each lane. That is five operations less, and faster in 512 bits
-/// on Intel's processors; AMD's Zen 4 starts only half as many operations of three operands that were just computed.
+/// Theta XORs the sum of two parts onto each column. With `$sums`, that sum is computed once and XORed onto
+/// each lane with a two-operand instruction. Without, three-way logic XORs both parts onto each lane. That
+/// saves five operations, and is faster with 512 bits on Intel processors. AMD's Zen 4 starts only half as
+/// many three-operand operations per cycle if their operands were just computed.
 macro_rules! round {
     ($a:expr, $constant:expr, $sums:expr) => {{
         let a = $a;
@@ -15,7 +16,7 @@ macro_rules! round {
         let c2 = xor3(xor3(a[2], a[7], a[12]), a[17], a[22]);
         let c3 = xor3(xor3(a[3], a[8], a[13]), a[18], a[23]);
         let c4 = xor3(xor3(a[4], a[9], a[14]), a[19], a[24]);
-        // For each column both parts of what it is shifted by, and their sum.
+        // For each column, the two parts of theta, and their sum.
         let [r0, r1, r2, r3, r4] = [rol::<1>(c0), rol::<1>(c1), rol::<1>(c2), rol::<1>(c3), rol::<1>(c4)];
         let parts = [(c4, r1), (c0, r2), (c1, r3), (c2, r4), (c3, r0)];
         let sums = [xor(c4, r1), xor(c0, r2), xor(c1, r3), xor(c2, r4), xor(c3, r0)];
@@ -23,7 +24,8 @@ macro_rules! round {
             let lane = a[x + 5 * y];
             if $sums { xor(lane, sums[x]) } else { xor3(lane, parts[x].0, parts[x].1) }
         };
-        // Each row of the result takes its five lanes shifted by theta, turned by rho, moved by pi.
+        // Each output row takes its five lanes, XORed by theta, rotated by rho and moved by pi,
+        // and applies chi.
         let row = |b0, b1, b2, b3, b4| {
             [chi(b0, b1, b2), chi(b1, b2, b3), chi(b2, b3, b4), chi(b3, b4, b0), chi(b4, b0, b1)]
         };
@@ -92,12 +94,13 @@ macro_rules! round {
     }};
 }
 
-/// The states absorb the blocks of `$pieces`, one piece after the other, each of as many whole blocks of `$rate`
-/// bytes for every state. `$n` states are in a vector, and `$first` are the multiples of that below 24.
+/// The states absorb the blocks of `$pieces`, piece by piece. A piece has the same number of whole blocks of
+/// `$rate` bytes for every state. A vector has `$n` states, and `$first` are the multiples of `$n` below 24.
 ///
-/// `words(messages, at, count)` is the `count` words (1 to `$n`) of each message from byte `at` on, word i of all of
-/// them in vector i, and zeros in the vectors that are left. So every word has a place in the state that is known when
-/// this is compiled, and the state stays in registers; a loop over the groups of words would not be unrolled.
+/// `words(messages, at, count)` returns `count` words (1 to `$n`) of each message from byte `at` on:
+/// word i of all messages is in vector i, and further vectors are zero. The index of every word in the
+/// state is thus known at compile time, and the state stays in registers. A loop over groups of words
+/// would not be unrolled.
 macro_rules! absorb {
     ($n:literal: $($first:literal)*, $states:expr, $pieces:expr, $rate:expr, $rounds:expr, $sums:expr) => {{
         let (states, rate) = ($states, $rate);

@@ -1,6 +1,6 @@
-//! Keccak for x86-64 processors with AVX-512: each lane of the state in a register of its own, of which there are
-//! enough, with three-way logic and rotations in one instruction. Constant-time: no branch and no address depends
-//! on the state.
+//! Keccak for x86-64 processors with AVX-512, which has enough registers for one lane of the state in
+//! each, three-way logic, and rotation in one instruction. Constant-time: no branch or address
+//! depends on the state.
 
 use super::{
     keccak::{Rounds, State},
@@ -11,7 +11,7 @@ use std::arch::x86_64::{
     _mm_xor_si128 as xor,
 };
 
-/// Whether this processor has what `permute` is compiled for.
+/// Whether this processor has the features that `permute` requires.
 pub(super) fn available() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl")
 }

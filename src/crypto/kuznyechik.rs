@@ -1,5 +1,5 @@
-//! Kuznyechik (GOST R 34.12-2015, RFC 7801): the key schedule, single blocks, and the choice of the
-//! implementation for many. All of it is constant-time: no branch and no address depends on key or text.
+//! Kuznyechik (GOST R 34.12-2015, RFC 7801): the key schedule, single blocks, and the dispatch to the
+//! implementations for many blocks. All of it is constant-time: no branch or address depends on key or text.
 
 use super::{
     ctr::{BLOCK, Text},
@@ -11,31 +11,31 @@ use super::{
 use super::{kuznyechik_avx2, kuznyechik_avx512};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// Up to here single blocks take less time than a pass over as many as words have bits.
+/// Up to this number, single blocks take less time than one bit-sliced pass.
 const FEW: usize = 8;
 
-/// Round keys in the order of their use; wiped on drop.
+/// Round keys in order of use. Wiped on drop.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub(super) struct RoundKeys {
     /// K_1 to K_10.
     pub(super) encrypt: [[u8; BLOCK]; 10],
-    /// The inverse of L of K_10 to K_2, then K_1 itself.
+    /// The inverse of L of K_10 to K_2, then K_1 unchanged.
     pub(super) decrypt: [[u8; BLOCK]; 10],
 }
 
 /// An expanded key; wiped on drop.
 pub struct Kuznyechik {
     keys: RoundKeys,
-    /// Where the processor can work with it.
+    /// Keys for AVX-512, if the processor supports it.
     #[cfg(target_arch = "x86_64")]
     wide: Option<kuznyechik_avx512::Keys>,
 }
 
 impl Kuznyechik {
-    /// As `new`.
+    /// As `new`, from a slice.
     ///
     /// # Panics
-    /// If `key` has not 32 bytes.
+    /// If `key` does not have 32 bytes.
     pub(super) fn from_slice(key: &[u8]) -> Self {
         Self::new(key.try_into().expect("the length of a Kuznyechik key")) // invariant: documented
     }
@@ -66,35 +66,35 @@ impl Kuznyechik {
         }
     }
 
-    /// The round keys of encryption, K_1 to K_10: what another implementation works with. As secret as the
-    /// key.
+    /// The round keys of encryption, K_1 to K_10, for implementations outside this module. As
+    /// secret as the key.
     pub fn encryption_keys(&self) -> &[[u8; BLOCK]; 10] {
         &self.keys.encrypt
     }
 
-    /// The round keys of decryption in the order of their use: the inverse of L of K_10 to K_2, then K_1.
-    /// As secret as the key.
+    /// The round keys of decryption, in order of use: the inverse of L of K_10 to K_2, then K_1. As
+    /// secret as the key.
     pub fn decryption_keys(&self) -> &[[u8; BLOCK]; 10] {
         &self.keys.decrypt
     }
 
-    /// CTR, with the implementation that suits this machine.
+    /// CTR, with the fastest implementation for this machine.
     pub(super) fn ctr(&self, counter: &[u8; BLOCK], text: Text<'_>) {
         #[cfg(target_arch = "x86_64")]
         {
             if let Some(keys) = &self.wide {
-                // SAFETY: there are such keys only where the processor has the features.
+                // SAFETY: such keys exist only if the processor has the features.
                 return unsafe { kuznyechik_avx512::ctr(keys, counter, text) };
             }
             if text.dst.len() > FEW * BLOCK && kuznyechik_avx2::available() {
-                // SAFETY: the processor has the features, as was just seen.
+                // SAFETY: the required CPU features were just checked.
                 return unsafe { kuznyechik_avx2::ctr(&self.keys, counter, text) };
             }
         }
         self.ctr_portable(counter, text);
     }
 
-    /// CTR, portable.
+    /// CTR with portable code.
     pub(super) fn ctr_portable(&self, counter: &[u8; BLOCK], text: Text<'_>) {
         if text.dst.len() > FEW * BLOCK {
             return kuznyechik_planes::ctr::<u64>(&self.keys, counter, text);
@@ -105,39 +105,39 @@ impl Kuznyechik {
         }
     }
 
-    /// ECB, with the implementation that suits this machine.
+    /// Encrypts in ECB mode, with the fastest implementation for this machine.
     pub(super) fn encrypt_blocks(&self, blocks: &mut [[u8; BLOCK]]) {
         #[cfg(target_arch = "x86_64")]
         {
             if let Some(keys) = &self.wide {
-                // SAFETY: there are such keys only where the processor has the features.
+                // SAFETY: such keys exist only if the processor has the features.
                 return unsafe { kuznyechik_avx512::encrypt_blocks(keys, blocks) };
             }
             if blocks.len() > FEW && kuznyechik_avx2::available() {
-                // SAFETY: the processor has the features, as was just seen.
+                // SAFETY: the required CPU features were just checked.
                 return unsafe { kuznyechik_avx2::encrypt_blocks(&self.keys, blocks) };
             }
         }
         self.encrypt_blocks_portable(blocks);
     }
 
-    /// ECB, with the implementation that suits this machine.
+    /// Decrypts in ECB mode, with the fastest implementation for this machine.
     pub(super) fn decrypt_blocks(&self, blocks: &mut [[u8; BLOCK]]) {
         #[cfg(target_arch = "x86_64")]
         {
             if let Some(keys) = &self.wide {
-                // SAFETY: there are such keys only where the processor has the features.
+                // SAFETY: such keys exist only if the processor has the features.
                 return unsafe { kuznyechik_avx512::decrypt_blocks(keys, blocks) };
             }
             if blocks.len() > FEW && kuznyechik_avx2::available() {
-                // SAFETY: the processor has the features, as was just seen.
+                // SAFETY: the required CPU features were just checked.
                 return unsafe { kuznyechik_avx2::decrypt_blocks(&self.keys, blocks) };
             }
         }
         self.decrypt_blocks_portable(blocks);
     }
 
-    /// ECB, portable.
+    /// Encrypts in ECB mode, with portable code.
     pub(super) fn encrypt_blocks_portable(&self, blocks: &mut [[u8; BLOCK]]) {
         if blocks.len() > FEW {
             return kuznyechik_planes::encrypt_blocks::<u64>(&self.keys, blocks);
@@ -145,7 +145,7 @@ impl Kuznyechik {
         blocks.iter_mut().for_each(|block| self.encrypt_block(block));
     }
 
-    /// ECB, portable.
+    /// Decrypts in ECB mode, with portable code.
     pub(super) fn decrypt_blocks_portable(&self, blocks: &mut [[u8; BLOCK]]) {
         if blocks.len() > FEW {
             return kuznyechik_planes::decrypt_blocks::<u64>(&self.keys, blocks);
@@ -168,14 +168,14 @@ impl Kuznyechik {
         *block = xor(block, &self.keys.decrypt[9]);
     }
 
-    /// Round keys for the implementations that take nothing else.
+    /// Round keys for the implementations that use them unmodified.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn round_keys(&self) -> &RoundKeys {
         &self.keys
     }
 }
 
-/// C_1 to C_32 of the key schedule (section 4.3): L of the block that holds the number.
+/// C_1 to C_32 of the key schedule (section 4.3): L of the block with that number.
 static CONSTANTS: [[u8; BLOCK]; 32] = {
     let mut constants = [[0; BLOCK]; 32];
     let mut i = 0;
@@ -187,7 +187,7 @@ static CONSTANTS: [[u8; BLOCK]; 32] = {
     constants
 };
 
-/// S, then L, of one block.
+/// Applies S, then L, to a block.
 pub(super) fn substitute_linear(block: &[u8; BLOCK]) -> [u8; BLOCK] {
     map_linear(&from_planes(substitute(to_planes(block))), &COLUMNS)
 }
@@ -196,7 +196,7 @@ fn xor(a: &[u8; BLOCK], b: &[u8; BLOCK]) -> [u8; BLOCK] {
     std::array::from_fn(|i| a[i] ^ b[i])
 }
 
-/// L, and its inverse, of every block with a single bit: they are linear over bits.
+/// L, and its inverse, of every block with a single bit set. Both are linear over bits.
 static COLUMNS: [u128; 128] = columns(false);
 static INVERSE_COLUMNS: [u128; 128] = columns(true);
 
@@ -210,21 +210,21 @@ const fn columns(inverse: bool) -> [u128; 128] {
     columns
 }
 
-/// The sum of the columns at the bits of a block.
+/// The XOR of the columns selected by the bits of `block`.
 fn map_linear(block: &[u8; BLOCK], columns: &[u128; 128]) -> [u8; BLOCK] {
     let bits = u128::from_le_bytes(*block);
     let chosen = |(bit, column): (usize, &u128)| column & 0_u128.wrapping_sub(bits >> bit & 1);
     columns.iter().enumerate().map(chosen).fold(0, |sum, column| sum ^ column).to_le_bytes()
 }
 
-/// Bit `k` of the bytes of a block in word `k`.
+/// Word `k` contains bit `k` of each byte of the block.
 fn to_planes(block: &[u8; BLOCK]) -> [u16; 8] {
     let (low, high) = halves(u128::from_le_bytes(*block));
     let (low, high) = (transpose(low).to_le_bytes(), transpose(high).to_le_bytes());
     std::array::from_fn(|k| u16::from_le_bytes([low[k], high[k]]))
 }
 
-/// The inverse of `to_planes`.
+/// Inverse of `to_planes`.
 fn from_planes(planes: [u16; 8]) -> [u8; BLOCK] {
     let byte = |k: usize, half: usize| planes[k].to_le_bytes()[half];
     let [low, high] = [0, 1].map(|half| u64::from_le_bytes(std::array::from_fn(|k| byte(k, half))));
@@ -235,7 +235,7 @@ fn halves(block: u128) -> (u64, u64) {
     (block as u64, (block >> 64) as u64)
 }
 
-/// Bit `i` of byte `j` becomes bit `j` of byte `i`.
+/// Transposes a matrix of 8 by 8 bits: bit `i` of byte `j` becomes bit `j` of byte `i`.
 fn transpose(mut x: u64) -> u64 {
     for (distance, mask) in
         [(7, 0x00aa_00aa_00aa_00aa), (14, 0x0000_cccc_0000_cccc), (28, 0x0000_0000_f0f0_f0f0)]

@@ -1,10 +1,10 @@
-//! Kuznyechik with AVX-512 and GFNI: 64 blocks at once, one vector for each byte of a block.
+//! Kuznyechik with AVX-512 and GFNI: 64 blocks at once, with one vector for each byte of a block.
 //!
-//! The substitution is two look-ups in registers (VPERMI2B) and a choice between them. The linear map is the
-//! standard's shift register, turned instead of shifted: of the fifteen products that a step adds up, those
-//! with equal factors share one multiplication, an affine map over GF(2). Round keys come in with the sums,
-//! changed so that what a step passes on to the next ones cancels. Constant-time: no branch and no address
-//! depends on key or text.
+//! The substitution consists of two lookups in registers (VPERMI2B) and a blend. The linear map is the
+//! standard's shift register, but the bytes stay in place and the position moves. Of the fifteen products
+//! that a step adds up, those with equal factors share one multiplication, which is an affine map over
+//! GF(2). Round keys are added as part of these sums, adjusted so that their contributions to later steps
+//! cancel. Constant-time: no branch or address depends on key or text.
 
 use super::{
     ctr::{BLOCK, Text},
@@ -18,14 +18,14 @@ use std::arch::x86_64::{
 };
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// Blocks that are worked on at once.
+/// Number of blocks processed at once.
 const BLOCKS: usize = 64;
-/// Vector `i` holds byte `i` of every block; block `4 * i + l` is at byte `16 * l + i` of each.
+/// Vector `i` contains byte `i` of every block. Block `4 * i + l` is at byte `16 * l + i` of each vector.
 type Planes = [__m512i; 16];
-/// The substitution, in the order of its index.
+/// A substitution table, in the order of its index.
 type Table = [__m512i; 4];
 
-/// What the blocks add to the last byte of the first one's counter block.
+/// Offset of each block from the first one, added to the last byte of the counter block.
 const STEPS: [u8; BLOCKS] = {
     let mut steps = [0; BLOCKS];
     let mut at = 0;
@@ -36,7 +36,7 @@ const STEPS: [u8; BLOCKS] = {
     steps
 };
 
-/// The products with the coefficients of the linear map, up to the middle one.
+/// Matrices of the multiplication by the coefficients of the linear map, up to the middle one.
 const FACTORS: [i64; 8] = {
     let mut matrices = [0; 8];
     let mut i = 0;
@@ -47,7 +47,7 @@ const FACTORS: [i64; 8] = {
     matrices
 };
 
-/// How each byte of L of a block depends on the block's last byte.
+/// Contribution of a block's last byte to each byte of L, as matrices.
 const LAST_COLUMN: [i64; 16] = {
     let mut block = [0; 16];
     block[15] = 1;
@@ -61,7 +61,7 @@ const LAST_COLUMN: [i64; 16] = {
     matrices
 };
 
-/// The matrix of the product with `factor`, as GF2P8AFFINEQB takes it: row 0 in the highest byte.
+/// The matrix of the multiplication by `factor`, in the form for GF2P8AFFINEQB: row 0 in the highest byte.
 const fn multiplication(factor: u8) -> i64 {
     let mut rows = [0; 8];
     let mut column = 0;
@@ -77,18 +77,18 @@ const fn multiplication(factor: u8) -> i64 {
     i64::from_be_bytes(rows)
 }
 
-/// Round keys in the form in which they are added; wiped on drop.
+/// Round keys in the form in which they are added. Wiped on drop.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub(super) struct Keys {
     first: [u8; BLOCK],
-    /// Of the steps of a round, each four times.
+    /// The byte for each step of a round, repeated four times.
     encrypt: [[[u8; 4]; 16]; 9],
     decrypt: [[[u8; 4]; 16]; 9],
 }
 
 impl Keys {
-    /// From the round keys of encryption in the order of their use, and those of decryption: the inverse of L
-    /// of all but the last one.
+    /// `encrypt` are the round keys of encryption in order of use. `decrypt` are those of decryption: the
+    /// inverse of L of all but the last one.
     pub(super) fn new(encrypt: &[[u8; BLOCK]; 10], decrypt: &[[u8; BLOCK]; 10]) -> Self {
         Keys {
             first: encrypt[0],
@@ -98,7 +98,7 @@ impl Keys {
     }
 }
 
-/// What each step adds so that after all of them the key has been added, and nothing else.
+/// The bytes that the steps add, so that after all of them exactly the key has been added.
 fn of_steps(key: &[u8; BLOCK], inverse: bool) -> [[u8; 4]; 16] {
     let mut added = [0; BLOCK];
     let mut steps = [[0; 4]; 16];
@@ -111,7 +111,7 @@ fn of_steps(key: &[u8; BLOCK], inverse: bool) -> [[u8; 4]; 16] {
     steps
 }
 
-/// Whether this processor has what the functions here are compiled for.
+/// Whether this processor has the features that the functions here require.
 pub(super) fn available() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
@@ -119,11 +119,11 @@ pub(super) fn available() -> bool {
         && is_x86_feature_detected!("gfni")
 }
 
-/// Replaces the byte at `$slot` of every block: a step of the linear map, and of its inverse.
+/// Replaces the byte at `$slot` of every block: one step of the linear map, or of its inverse.
 macro_rules! step {
     ($state:ident, $keys:ident, $slot:literal) => {
         let byte = |i: usize| $state[($slot + 1 + i) % 16];
-        // Factors are equal from both ends.
+        // The factors are symmetric.
         let product = |i: usize| {
             let sum = if i == 7 { byte(7) } else { _mm512_xor_si512(byte(i), byte(14 - i)) };
             _mm512_gf2p8affine_epi64_epi8::<0>(sum, _mm512_set1_epi64(FACTORS[i]))
@@ -134,12 +134,12 @@ macro_rules! step {
             xor3(product(5), product(7), byte(6)),
             xor3(byte(8), $state[$slot], key),
         ];
-        // The step before made what product 0 is of: it comes last.
+        // The previous step computed the input of product 0, so that comes last.
         $state[$slot] = xor3(xor3(sums[0], sums[1], sums[2]), product(1), product(0));
     };
 }
 
-/// L of every block, and the key.
+/// Applies L to every block, and adds the key.
 macro_rules! linear {
     ($state:ident, $keys:expr) => {{
         let keys = $keys;
@@ -147,7 +147,7 @@ macro_rules! linear {
     }};
 }
 
-/// The inverse of L of every block, and the key.
+/// Applies the inverse of L to every block, and adds the key.
 macro_rules! inverse_linear {
     ($state:ident, $keys:expr) => {{
         let keys = $keys;
@@ -159,15 +159,15 @@ macro_rules! steps {
     ($state:ident, $keys:ident, $($slot:literal)*) => { $(step!($state, $keys, $slot);)* };
 }
 
-/// Puts the keystream that begins with the counter block `counter` onto `text`.
+/// XORs the keystream that starts at the counter block `counter` onto `text`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 pub(super) fn ctr(keys: &Keys, counter: &[u8; BLOCK], text: Text<'_>) {
     let table = table(&PI);
     let mut before = None;
     let mut constant = [_mm512_setzero_si512(); 16];
     for (first, part) in text.parts(counter, BLOCKS) {
-        // All but the last byte of the counter block stay as they are for 256 blocks, and so does their share
-        // in the result of the first round.
+        // For 256 blocks, only the last byte of the counter block changes. The contribution of the others
+        // to the first round is the same for all of them.
         let fixed = Some(u128::from_be_bytes(first) >> 8);
         if before != fixed {
             constant = first_round(keys, &first, &table);
@@ -187,7 +187,7 @@ pub(super) fn ctr(keys: &Keys, counter: &[u8; BLOCK], text: Text<'_>) {
     }
 }
 
-/// The first round of a block, but for what its last byte contributes; the same in all blocks.
+/// The first round of a block, without the contribution of its last byte; the same for all blocks.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 fn first_round(keys: &Keys, block: &[u8; BLOCK], table: &Table) -> Planes {
@@ -198,7 +198,7 @@ fn first_round(keys: &Keys, block: &[u8; BLOCK], table: &Table) -> Planes {
     state
 }
 
-/// ECB.
+/// Encrypts any number of blocks in ECB mode.
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 pub(super) fn encrypt_blocks(keys: &Keys, blocks: &mut [[u8; BLOCK]]) {
     let table = table(&PI);
@@ -216,7 +216,7 @@ pub(super) fn encrypt_blocks(keys: &Keys, blocks: &mut [[u8; BLOCK]]) {
     });
 }
 
-/// ECB, backwards.
+/// Decrypts any number of blocks in ECB mode.
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 pub(super) fn decrypt_blocks(keys: &Keys, blocks: &mut [[u8; BLOCK]]) {
     let table = table(&PI_INVERSE);
@@ -234,7 +234,7 @@ pub(super) fn decrypt_blocks(keys: &Keys, blocks: &mut [[u8; BLOCK]]) {
     });
 }
 
-/// Calls `work` for 64 blocks at a time, the last ones among zeros.
+/// Calls `work` for 64 blocks at a time, the last group padded with zeros.
 fn each_group(blocks: &mut [[u8; BLOCK]], mut work: impl FnMut(&mut [[u8; 64]; 16])) {
     for group in blocks.chunks_mut(BLOCKS) {
         let bytes = group.as_flattened_mut();
@@ -283,8 +283,8 @@ fn add(state: &mut Planes, key: &[u8; BLOCK]) {
     }
 }
 
-/// From blocks to the planes of their bytes, and back: in each 128-bit lane, byte `i` of vector `j` becomes
-/// byte `j` of vector `i`. A pass moves one bit of the number of the vector into that of the byte.
+/// Converts blocks to planes of their bytes, and back: in each 128-bit lane, byte `i` of vector `j` becomes
+/// byte `j` of vector `i`. Each pass moves one bit of the vector's index into the byte's index.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn transpose(mut state: Planes) -> Planes {

@@ -21,7 +21,7 @@ pub(super) const PI: [u8; 256] = [
     89, 166, 116, 210, 230, 244, 180, 192, 209, 102, 175, 194, 57, 75, 99, 182,
 ];
 
-/// Its inverse.
+/// The inverse of `PI`.
 pub(super) const PI_INVERSE: [u8; 256] = {
     let mut inverse = [0; 256];
     let mut i = 0;
@@ -32,8 +32,8 @@ pub(super) const PI_INVERSE: [u8; 256] = {
     inverse
 };
 
-/// Coefficients of the linear function l (section 4.1.2), for a_15 down to a_1; that of a_0 is 1. They
-/// read the same in both directions.
+/// Coefficients of the linear function l (section 4.1.2), for a_15 down to a_1; that of a_0 is 1. The
+/// sequence is symmetric.
 pub(super) const COEFFICIENTS: [u8; 15] = [148, 32, 133, 16, 194, 192, 1, 251, 1, 192, 194, 16, 133, 32, 148];
 
 /// Product in GF(2^8) modulo x^8 + x^7 + x^6 + x + 1.
@@ -48,12 +48,12 @@ pub(super) const fn multiply(mut a: u8, b: u8) -> u8 {
     product
 }
 
-/// What one step of the shift register xors onto the byte at `slot` of a block (byte 0 is a_15).
+/// The value that one step of the shift register XORs onto the byte at `slot` of a block (byte 0 is a_15).
 ///
-/// The register is not shifted here: the step R (section 4.2) moves every byte one place on and puts l of all
-/// of them in front, in the place that the last one leaves. Sixteen steps bring every byte back to its own
-/// place, so that each step replaces one byte where it stands, from the last one to the first; and backwards,
-/// in the other order, for the inverse.
+/// The register is not shifted here. The standard's step R (section 4.2) moves every byte by one position
+/// and puts l of all bytes into the position that becomes free. After sixteen steps every byte would be
+/// back in its position. Therefore each step can replace one byte in place, from the last one to the first,
+/// and in the opposite order for the inverse.
 pub(super) const fn feedback(block: &[u8; 16], slot: usize) -> u8 {
     let mut sum = 0;
     let mut i = 0;

@@ -1,5 +1,5 @@
-//! Kuznyechik bit by bit: a word for each bit of a block, with a bit for each of the blocks that are worked on at
-//! once. Constant-time: no branch and no address depends on key or text.
+//! Bit-sliced Kuznyechik: one word for each bit of a block, with one bit for each of the blocks processed
+//! at once. Constant-time: no branch or address depends on key or text.
 
 use super::{
     ctr::{BLOCK, Text},
@@ -8,26 +8,26 @@ use super::{
     kuznyechik_sbox::{Word, substitute, substitute_inverse},
 };
 
-/// Word `[i][k]` holds bit `k` of byte `i` of every block.
+/// Word `[i][k]` contains bit `k` of byte `i` of every block.
 type Planes<W> = [[W; 8]; BLOCK];
-/// The most blocks that any word has bits for.
+/// Maximum number of blocks for any type of word.
 const MOST_BLOCKS: usize = 256;
 
 /// A word of 64-bit lanes. Block `64 * l + b` is at bit `b` of lane `l`.
 pub(super) trait Wide: Word {
-    /// 1 to 4, a power of two.
+    /// Number of lanes: 1, 2 or 4.
     const LANES: usize;
 
-    /// A word with these lanes; those beyond `LANES` are of no matter.
+    /// Makes a word from lanes; those beyond `LANES` are ignored.
     fn of(lanes: [u64; 4]) -> Self;
 
     /// The lanes; zeros beyond `LANES`.
     fn lanes(self) -> [u64; 4];
 
-    /// Every lane shifted to the left.
+    /// Shifts every lane left.
     fn shl<const N: i32>(self) -> Self;
 
-    /// Every lane shifted to the right.
+    /// Shifts every lane right.
     fn shr<const N: i32>(self) -> Self;
 }
 
@@ -55,7 +55,7 @@ impl Wide for u64 {
     }
 }
 
-/// Puts the keystream that begins with the counter block `counter` onto `text`.
+/// XORs the keystream that starts at the counter block `counter` onto `text`.
 #[inline(always)]
 pub(super) fn ctr<W: Wide>(keys: &RoundKeys, counter: &[u8; BLOCK], text: Text<'_>) {
     let blocks = 64 * W::LANES;
@@ -72,13 +72,13 @@ pub(super) fn ctr<W: Wide>(keys: &RoundKeys, counter: &[u8; BLOCK], text: Text<'
     }
 }
 
-/// The first round of a span of counter blocks, of which only the last byte changes: most of it is the same for
-/// all of them.
+/// The first round for counter blocks that differ only in the last byte. Most of it is the same
+/// for all of them.
 #[inline(always)]
 fn first_round<W: Wide>(keys: &RoundKeys, first: &[u8; BLOCK]) -> Planes<W> {
     let mut fixed = *first;
     fixed.iter_mut().zip(&keys.encrypt[0]).for_each(|(byte, key)| *byte ^= key);
-    // A byte that becomes 0, and adds nothing.
+    // A byte that S maps to 0, so that it contributes nothing.
     fixed[BLOCK - 1] = PI_INVERSE[0];
     let fixed = substitute_linear(&fixed);
     let mut last = splat_byte::<W>(keys.encrypt[0][BLOCK - 1]);
@@ -95,10 +95,10 @@ fn first_round<W: Wide>(keys: &RoundKeys, first: &[u8; BLOCK]) -> Planes<W> {
     state
 }
 
-/// L of a block whose last byte is 1 and whose others are 0.
+/// L of the block whose last byte is 1 and whose other bytes are 0.
 const LAST_COLUMN: [u8; BLOCK] = linear([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], false);
 
-/// Bit `k` of the numbers of the blocks, counted from `first`, a multiple of their number.
+/// Bit `k` of the blocks' numbers, which are counted from `first`, a multiple of the number of blocks.
 #[inline(always)]
 fn number_bit<W: Wide>(first: u8, k: usize) -> W {
     const WITHIN_LANE: [u64; 6] = [
@@ -115,7 +115,7 @@ fn number_bit<W: Wide>(first: u8, k: usize) -> W {
     }
 }
 
-/// ECB of any number of blocks.
+/// Encrypts any number of blocks in ECB mode.
 #[inline(always)]
 pub(super) fn encrypt_blocks<W: Wide>(keys: &RoundKeys, blocks: &mut [[u8; BLOCK]]) {
     for group in blocks.chunks_mut(64 * W::LANES) {
@@ -128,7 +128,7 @@ pub(super) fn encrypt_blocks<W: Wide>(keys: &RoundKeys, blocks: &mut [[u8; BLOCK
     }
 }
 
-/// ECB of any number of blocks, backwards.
+/// Decrypts any number of blocks in ECB mode.
 #[inline(always)]
 pub(super) fn decrypt_blocks<W: Wide>(keys: &RoundKeys, blocks: &mut [[u8; BLOCK]]) {
     for group in blocks.chunks_mut(64 * W::LANES) {
@@ -147,7 +147,7 @@ pub(super) fn decrypt_blocks<W: Wide>(keys: &RoundKeys, blocks: &mut [[u8; BLOCK
     }
 }
 
-/// S, L, and the addition of a key.
+/// Applies S and L, and adds a key.
 #[inline(always)]
 fn round<W: Wide>(state: &mut Planes<W>, key: &[u8; BLOCK]) {
     for byte in &mut *state {
@@ -168,8 +168,8 @@ fn add<W: Wide>(state: &mut Planes<W>, key: &[u8; BLOCK]) {
 
 /// One step of the linear map: see `kuznyechik_field::feedback`.
 ///
-/// Byte `i` after the slot and byte `14 - i` have the same coefficient. The products are summed up by the powers
-/// of x in their factors, the highest first; 251 is x^4 + x^3 + x + 1/x.
+/// Byte `i` after the slot and byte `14 - i` have the same coefficient. The products are summed by the
+/// powers of x in their factors, highest first; 251 is x^4 + x^3 + x + 1/x.
 #[inline(always)]
 fn step<W: Wide>(state: &mut Planes<W>, slot: usize) {
     macro_rules! byte {
@@ -194,19 +194,19 @@ fn step<W: Wide>(state: &mut Planes<W>, slot: usize) {
     state[slot] = xor_all(xor_all(state[slot], sum), halve(times251));
 }
 
-/// Product with x.
+/// Multiplies by x.
 #[inline(always)]
 fn double<W: Wide>(a: [W; 8]) -> [W; 8] {
     [a[7], a[0] ^ a[7], a[1], a[2], a[3], a[4], a[5] ^ a[7], a[6] ^ a[7]]
 }
 
-/// Product with the inverse of x.
+/// Multiplies by the inverse of x.
 #[inline(always)]
 fn halve<W: Wide>(a: [W; 8]) -> [W; 8] {
     [a[1] ^ a[0], a[2], a[3], a[4], a[5], a[6] ^ a[0], a[7] ^ a[0], a[0]]
 }
 
-/// Product with a factor that is no secret.
+/// Multiplies by a factor that is not secret.
 #[inline(always)]
 fn product<W: Wide>(mut power: [W; 8], factor: u8) -> [W; 8] {
     let mut product = splat_byte(0);
@@ -224,7 +224,7 @@ fn xor_all<W: Wide>(a: [W; 8], b: [W; 8]) -> [W; 8] {
     [a[0] ^ b[0], a[1] ^ b[1], a[2] ^ b[2], a[3] ^ b[3], a[4] ^ b[4], a[5] ^ b[5], a[6] ^ b[6], a[7] ^ b[7]]
 }
 
-/// The same byte in every block.
+/// Puts the same byte into every block.
 #[inline(always)]
 fn splat_byte<W: Wide>(byte: u8) -> [W; 8] {
     let mut bits = [W::of([0; 4]); 8];
@@ -234,13 +234,14 @@ fn splat_byte<W: Wide>(byte: u8) -> [W; 8] {
     bits
 }
 
-/// 64 times the lowest bit.
+/// A word whose 64 bits all equal the lowest bit of `bit`.
 #[inline(always)]
 fn all_or_none(bit: u8) -> u64 {
     0_u64.wrapping_sub(u64::from(bit & 1))
 }
 
-/// Blocks, up to one for each bit of a word, taken apart; zeros behind them.
+/// Splits blocks into planes. There are at most as many blocks as a word has bits; further ones
+/// count as zeros.
 #[inline(always)]
 fn to_planes<W: Wide>(blocks: &[[u8; BLOCK]]) -> Planes<W> {
     let mut state = [[W::of([0; 4]); 8]; BLOCK];
@@ -260,7 +261,7 @@ fn to_planes<W: Wide>(blocks: &[[u8; BLOCK]]) -> Planes<W> {
     state
 }
 
-/// The inverse of `to_planes`.
+/// Inverse of `to_planes`.
 #[inline(always)]
 fn from_planes<W: Wide>(mut state: Planes<W>, blocks: &mut [[u8; BLOCK]]) {
     transpose_bits(&mut state);
@@ -277,10 +278,10 @@ fn from_planes<W: Wide>(mut state: Planes<W>, blocks: &mut [[u8; BLOCK]]) {
     }
 }
 
-/// Pairs of eight numbers that differ in one bit, by that bit.
+/// For each bit, the pairs of the numbers 0 to 7 that differ in it, by the lower number.
 const PAIRS: [[usize; 4]; 3] = [[0, 2, 4, 6], [0, 1, 4, 5], [0, 1, 2, 3]];
 
-/// Swaps the number of the word with that of the bit in a byte.
+/// Exchanges the index of the word with that of the bit within a byte.
 #[inline(always)]
 fn transpose_bits<W: Wide>(state: &mut Planes<W>) {
     for w in state {
@@ -296,7 +297,7 @@ fn transpose_bits<W: Wide>(state: &mut Planes<W>) {
     }
 }
 
-/// Swaps the number of the byte, among the eight of each half of a block, with that of the byte in a lane.
+/// Exchanges the index of the byte within each half of a block with that of the byte within a lane.
 #[inline(always)]
 fn transpose_bytes<W: Wide>(state: &mut Planes<W>) {
     for half in state.as_chunks_mut::<8>().0 {
@@ -317,7 +318,7 @@ fn transpose_bytes<W: Wide>(state: &mut Planes<W>) {
     }
 }
 
-/// Swaps the bits of `b` at `mask` with those of `a` that are `N` places above.
+/// Exchanges the bits of `b` at `mask` with the bits of `a` that are `N` positions higher.
 #[inline(always)]
 fn swap<const N: i32, W: Wide>(a: W, b: W, mask: u64) -> (W, W) {
     let difference = (a.shr::<N>() ^ b) & W::of([mask; 4]);

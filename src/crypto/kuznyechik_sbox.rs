@@ -1,21 +1,21 @@
-//! The substitution pi of Kuznyechik and its inverse as circuits, on as many bytes at once as a word has bits:
-//! bit `k` of all of them in word `k`. No table, no branch.
+//! The substitution pi of Kuznyechik and its inverse as circuits. They process as many bytes at once as a
+//! word has bits; word `k` contains bit `k` of all bytes. There are no tables and no branches.
 //!
-//! Written over GF(2^4), pi is short (Biryukov, Perrin, Udovenko, "Reverse-Engineering the S-Box of Streebog,
-//! Kuznyechik and STRIBOBr1", 2016; Perrin, "Partitions in the S-Box of Streebog and Kuznyechik", 2019). With x
-//! = u + v θ in GF(2^8) as a plane over GF(2^4), modulo x^8 + x^4 + x^3 + x^2 + 1, the result is an affine map
-//! of two nibbles
+//! Over GF(2^4), pi has a short description (Biryukov, Perrin, Udovenko, "Reverse-Engineering the S-Box of
+//! Streebog, Kuznyechik and STRIBOBr1", 2016; Perrin, "Partitions in the S-Box of Streebog and Kuznyechik",
+//! 2019). Write x = u + v θ in GF(2^8), as a plane over GF(2^4), modulo x^8 + x^4 + x^3 + x^2 + 1. The
+//! result is an affine map of two nibbles:
 //!
 //! ```text
 //! a = pole(u) if v = 0, else point(u / v)        b = turn(v * scale(u / v))
 //! ```
 //!
-//! that is: a numbers the point of the projective line on which x lies, b says where. GF(2^4) is taken modulo
-//! x^4 + x + 1, bit `i` of a nibble being the coefficient of x^i.
+//! That is, a is the number of the point on the projective line that x belongs to, and b is the position on
+//! it. GF(2^4) is taken modulo x^4 + x + 1; bit `i` of a nibble is the coefficient of x^i.
 
 use std::ops::{BitAnd, BitOr, BitXor, Not};
 
-/// Bits of many bytes.
+/// A word with one bit of each of many bytes.
 pub(super) trait Word:
     Copy + BitXor<Output = Self> + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self>
 {
@@ -24,7 +24,7 @@ pub(super) trait Word:
 impl Word for u16 {}
 impl Word for u64 {}
 
-/// pi of every byte.
+/// Applies pi to every byte.
 #[inline(always)]
 pub(super) fn substitute<W: Word>(x: [W; 8]) -> [W; 8] {
     let x15 = x[1] ^ x[5];
@@ -47,7 +47,7 @@ pub(super) fn substitute<W: Word>(x: [W; 8]) -> [W; 8] {
     ]
 }
 
-/// The inverse of pi of every byte.
+/// Applies the inverse of pi to every byte.
 #[inline(always)]
 pub(super) fn substitute_inverse<W: Word>(y: [W; 8]) -> [W; 8] {
     let (y45, y67, y37) = (y[4] ^ y[5], y[6] ^ y[7], y[3] ^ y[7]);
@@ -75,7 +75,7 @@ pub(super) fn substitute_inverse<W: Word>(y: [W; 8]) -> [W; 8] {
     ]
 }
 
-/// `a` where `first` is set, else `b`.
+/// Selects `a` where `first` is set, otherwise `b`.
 #[inline(always)]
 fn choose<W: Word>(first: W, a: [W; 4], b: [W; 4]) -> [W; 4] {
     [
@@ -86,7 +86,7 @@ fn choose<W: Word>(first: W, a: [W; 4], b: [W; 4]) -> [W; 4] {
     ]
 }
 
-/// Product in GF(2^4).
+/// Multiplies in GF(2^4).
 #[inline(always)]
 fn multiply<W: Word>(a: [W; 4], b: [W; 4]) -> [W; 4] {
     let x4 = (a[1] & b[3]) ^ (a[2] & b[2]) ^ (a[3] & b[1]);
@@ -100,7 +100,7 @@ fn multiply<W: Word>(a: [W; 4], b: [W; 4]) -> [W; 4] {
     ]
 }
 
-/// Inverse in GF(2^4), and 0 of 0.
+/// Inverts in GF(2^4); 0 becomes 0.
 #[inline(always)]
 fn invert<W: Word>([x0, x1, x2, x3]: [W; 4]) -> [W; 4] {
     let t0 = x3 | x2;
@@ -121,7 +121,7 @@ fn invert<W: Word>([x0, x1, x2, x3]: [W; 4]) -> [W; 4] {
     [t11, t14, t4, t8]
 }
 
-/// The number of the point of u where v = 0.
+/// Number of the point that u belongs to if v = 0.
 #[inline(always)]
 fn pole<W: Word>([x0, x1, x2, x3]: [W; 4]) -> [W; 4] {
     let t0 = x2 & !x3;
@@ -142,7 +142,7 @@ fn pole<W: Word>([x0, x1, x2, x3]: [W; 4]) -> [W; 4] {
     [t7, t12, t3, t14]
 }
 
-/// The number of the point of u / v.
+/// Number of the point with the ratio u / v.
 #[inline(always)]
 fn point<W: Word>([x0, x1, x2, x3]: [W; 4]) -> [W; 4] {
     let t0 = !x0;
@@ -160,7 +160,7 @@ fn point<W: Word>([x0, x1, x2, x3]: [W; 4]) -> [W; 4] {
     [t8, t3, t11, t6]
 }
 
-/// What v is multiplied with, by u / v; never 0.
+/// The factor for v, as a function of u / v; never 0.
 #[inline(always)]
 fn scale<W: Word>([x0, x1, x2, x3]: [W; 4]) -> [W; 4] {
     let t0 = x0 ^ x2;
@@ -180,7 +180,7 @@ fn scale<W: Word>([x0, x1, x2, x3]: [W; 4]) -> [W; 4] {
     [t10, t7, t3, t13]
 }
 
-/// A permutation that keeps 0.
+/// A permutation that maps 0 to 0.
 #[inline(always)]
 fn turn<W: Word>([x0, x1, x2, x3]: [W; 4]) -> [W; 4] {
     let t0 = x3 | x0;
@@ -241,7 +241,7 @@ fn point_back<W: Word>([x0, x1, x2, x3]: [W; 4]) -> [W; 4] {
     [t7, t11, t4, t9]
 }
 
-/// The inverse in GF(2^4) of `scale` of `point_back`.
+/// The inverse in GF(2^4) of `scale(point_back(a))`.
 #[inline(always)]
 fn scale_back<W: Word>([x0, x1, x2, x3]: [W; 4]) -> [W; 4] {
     let t0 = x0 | x1;
@@ -290,7 +290,7 @@ mod tests {
         *,
     };
 
-    /// All 256 bytes, four times 64 of them.
+    /// All 256 bytes, 64 at a time.
     #[test]
     fn circuits_are_the_table_of_the_standard() {
         for first in (0..256).step_by(64) {

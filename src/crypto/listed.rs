@@ -1,7 +1,7 @@
-//! Enums that list their variants: one that is added cannot be left out of the list.
+//! Enums with a list of all their variants, which is always complete.
 
-/// Declares an enum and its constant `ALL`. Wherever what is done depends on a variant, a `match` names every
-/// one; the rest goes over `ALL`.
+/// Declares an enum with a constant `ALL`. Code that depends on the variant uses an exhaustive `match`;
+/// everything else iterates over `ALL`.
 macro_rules! listed {
     ($(#[$about:meta])* pub enum $name:ident { $($(#[$doc:meta])* $variant:ident,)+ }) => {
         $(#[$about])*
@@ -11,7 +11,7 @@ macro_rules! listed {
         }
 
         impl $name {
-            /// Every one: `ALL[one as usize]` is `one`.
+            /// All variants: `ALL[variant as usize]` is `variant`.
             pub const ALL: [$name; [$($name::$variant),+].len()] = [$($name::$variant),+];
         }
     };

@@ -1,4 +1,4 @@
-//! Keyed Keccak: the MACs of the format, their keyed state computed once.
+//! Keyed Keccak: the MACs of the format, with their keyed state computed once.
 
 use super::{
     hash::lanes::{self, Absorb, Job},
@@ -8,31 +8,32 @@ use super::{
 };
 use zeroize::Zeroizing;
 
-/// Domain byte of the keyed TurboSHAKE128; no other use of TurboSHAKE here or in RFC 9861 has it.
+/// Domain byte of keyed TurboSHAKE128. No other use of TurboSHAKE here or in RFC 9861 has it.
 const TURBOSHAKE_MAC_DOMAIN: u8 = 0x4d;
 
-/// First string of the keyed TurboSHAKE128's prefix.
+/// First string in the prefix of keyed TurboSHAKE128.
 const TURBOSHAKE_MAC_NAME: &[u8] = b"warpcrypt TurboSHAKE MAC";
 
-/// A keyed sponge that takes its input in one piece.
+/// A MAC function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mac {
     /// KMAC128 (SP 800-185).
     Kmac128,
     /// KMAC256 (SP 800-185).
     Kmac256,
-    /// TurboSHAKE128 (RFC 9861), keyed as `MacKey` defines.
+    /// TurboSHAKE128 (RFC 9861), keyed as [`MacKey`] defines.
     TurboShake128,
 }
 
-/// A function and a customisation string, absorbed: where the MAC keys of one use begin. Holds no secret.
+/// A MAC function with the customisation string of one use absorbed. MAC keys for that use start from it.
+/// Contains no secret.
 #[derive(Clone)]
 pub struct MacUse {
     begun: Sponge,
     suffix: u8,
 }
 
-/// Bytes of the longest block.
+/// Maximum rate in bytes.
 const RATE_MAX: usize = 168;
 
 impl MacUse {
@@ -55,14 +56,14 @@ impl MacUse {
         MacKey { keyed, suffix: self.suffix }
     }
 
-    /// A key that has absorbed nothing but the use: `absorb_keys` does the rest.
+    /// A key that has absorbed only the customisation string. `absorb_keys` absorbs the key.
     pub(super) fn keyless(&self) -> MacKey {
         MacKey { keyed: self.begun.clone(), suffix: self.suffix }
     }
 }
 
-/// Absorbs a key each, all at once. They have a function in common. Done in place: what is moved leaves its bytes
-/// behind, and nobody wipes those.
+/// Absorbs a key into each `MacKey`, all side by side. They must share a function. Works in place, because
+/// moving a key leaves a copy behind that is not wiped.
 pub(super) fn absorb_keys(made: &mut [(&mut MacKey, &[u8; 32])]) {
     let Some((first, _)) = made.first() else { return };
     let (rate, rounds) = first.shape();
@@ -81,7 +82,7 @@ pub(super) fn absorb_keys(made: &mut [(&mut MacKey, &[u8; 32])]) {
     lanes::absorb(&mut jobs, rate, rounds);
 }
 
-/// `bytepad(encode_string(key), rate)`, which is one block; `block` is zeros.
+/// Writes `bytepad(encode_string(key), rate)`, which is one block. `block` must be zeros.
 fn pad_key(block: &mut [u8], rate: usize, key: &[u8; 32]) {
     let mut end = 0;
     for part in [left_encode(rate as u64).as_ref(), left_encode(256).as_ref(), key] {
@@ -90,14 +91,15 @@ fn pad_key(block: &mut [u8], rate: usize, key: &[u8; 32]) {
     }
 }
 
-/// A key and a customisation string, absorbed: each MAC starts from the saved sponge state. Wiped on drop.
+/// A key and a customisation string, absorbed: each MAC starts from the saved state of the sponge.
+/// Wiped on drop.
 ///
-/// KMAC128 and KMAC256 are those of SP 800-185, section 4; the saved state is the one after
+/// KMAC128 and KMAC256 are those of SP 800-185, section 4. The saved state is the one after
 /// `bytepad(encode_string("KMAC") || encode_string(custom), rate) || bytepad(encode_string(key), rate)`.
 ///
-/// Keyed TurboSHAKE128 has the same shape. With the encodings of SP 800-185, a key K, a customisation
-/// string S, an input X and an output of L bits, it is the first L bits of `TurboSHAKE128(M, D)` with
-/// the domain byte D = 0x4d and
+/// Keyed TurboSHAKE128 has the same structure. With the encodings of SP 800-185, a key K, a customisation
+/// string S, an input X and an output of L bits, it is the first L bits of `TurboSHAKE128(M, D)` with the
+/// domain byte D = 0x4d and
 ///
 /// ```text
 /// M = bytepad(encode_string("warpcrypt TurboSHAKE MAC") || encode_string(S), 168)
@@ -115,7 +117,8 @@ impl MacKey {
         MacUse::new(mac, custom).key(key)
     }
 
-    /// MAC of the concatenated `parts`, `out.len()` bytes long (the length is part of the input, as in KMAC).
+    /// Computes the MAC of the concatenated `parts`, `out.len()` bytes long. As in KMAC, the length is
+    /// part of the input.
     pub fn mac(&self, parts: &[&[u8]], out: &mut [u8]) {
         let mut sponge = self.keyed.clone();
         parts.iter().for_each(|part| sponge.absorb(part));
@@ -123,24 +126,24 @@ impl MacKey {
         sponge.finish(self.suffix, out);
     }
 
-    /// Whether the two differ in nothing but their keys.
+    /// Whether the two use the same function, and so can be computed side by side.
     pub(super) fn is_like(&self, other: &MacKey) -> bool {
         self.shape() == other.shape() && self.suffix == other.suffix
     }
 
-    /// Rate in bytes, and the permutation.
+    /// Rate in bytes, and number of rounds.
     pub(super) fn shape(&self) -> (usize, Rounds) {
         (self.keyed.rate(), self.keyed.between_blocks().1)
     }
 
-    /// The keyed state, at the start of a block: what another implementation goes on from. As secret as
-    /// the key.
+    /// The keyed state, at a block boundary, from which implementations outside this module continue. As
+    /// secret as the key.
     pub fn state(&self) -> &State {
         self.keyed.between_blocks().0
     }
 
-    /// What follows a message whose MAC has `bytes` bytes, before the padding: the encoded length and the domain
-    /// byte. The second number is how many bytes that is.
+    /// The end of a message, before the padding, for a MAC of `bytes` bytes: the encoded length and the
+    /// domain byte. The second value is its length.
     pub(super) fn end(&self, bytes: usize) -> ([u8; 4], usize) {
         let encoded = right_encode(bytes as u64 * 8);
         let len = encoded.as_ref().len();
@@ -149,8 +152,8 @@ impl MacKey {
         (end, len + 1)
     }
 
-    /// Completes a message of `len` bytes, zeros behind it, for a 128-bit tag: the encoded tag length, the
-    /// domain byte and the padding. Returns the length, a multiple of the rate.
+    /// Completes a message of `len` bytes, followed by zeros, for a 128-bit tag: appends the encoded tag
+    /// length, the domain byte and the padding. Returns the length, a multiple of the rate.
     pub(super) fn pad(&self, message: &mut [u8], len: usize) -> usize {
         let (end, end_len) = self.end(16);
         message[len..len + end_len].copy_from_slice(&end[..end_len]);
@@ -159,15 +162,15 @@ impl MacKey {
         padded
     }
 
-    /// 128-bit tag.
+    /// Computes a 128-bit tag.
     pub fn tag(&self, parts: &[&[u8]]) -> [u8; 16] {
         let mut out = [0; 16];
         self.mac(parts, &mut out);
         out
     }
 
-    /// MACs of `N` bytes (16 or 32) of several messages, side by side. The keys differ in nothing but their bytes
-    /// and customisation strings.
+    /// MACs of `N` bytes (16 or 32) of several messages, side by side. The keys must use the same function;
+    /// keys and customisation strings may differ.
     pub(super) fn macs<const N: usize>(
         messages: &[(&MacKey, impl AsRef<[u8]>)],
         absorb: Absorb,
@@ -175,7 +178,7 @@ impl MacKey {
         let Some((first, _)) = messages.first() else { return Vec::new() };
         debug_assert!(messages.iter().all(|(key, _)| key.is_like(first)));
         let ((rate, rounds), (end, end_len)) = (first.shape(), first.end(N));
-        // Not a vector: wiping one goes over its bytes twice, the second time one by one.
+        // A boxed slice, because wiping a `Vec` goes over its memory twice, the second time byte by byte.
         let mut states: Zeroizing<Box<[State]>> =
             Zeroizing::new(messages.iter().map(|(key, _)| *key.state()).collect());
         let mut jobs: Vec<Job> = states
@@ -197,7 +200,7 @@ impl MacKey {
         states.iter().map(mac).collect()
     }
 
-    /// 256-bit digest.
+    /// Computes a 256-bit digest.
     pub fn digest(&self, parts: &[&[u8]]) -> [u8; 32] {
         let mut out = [0; 32];
         self.mac(parts, &mut out);
@@ -209,7 +212,7 @@ impl MacKey {
 mod tests {
     use super::*;
 
-    /// Keys that are absorbed side by side are those that are absorbed one by one, any number of them.
+    /// Any number of keys absorbed side by side equal those absorbed one by one.
     #[test]
     fn keys_of_several_uses_are_those_of_each() {
         for mac in [Mac::Kmac128, Mac::Kmac256, Mac::TurboShake128] {

@@ -1,4 +1,4 @@
-//! How much memory this process may use, for refusing a password hash that would take too much of it.
+//! Available memory, to refuse a password hash that would need too much of it.
 
 use std::{
     fs,
@@ -6,16 +6,17 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// Argon2id gets at most this part of the memory.
+/// Argon2id may use this fraction of the memory: 1 / `PART`.
 const PART: u64 = 2;
 
-/// The controller of cgroup v1.
+/// Name of the memory controller in cgroup v1.
 const MEMORY: &str = "memory";
 
-/// Whether the user said that more is all right.
+/// Whether the user has lifted the limit.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// A key slot asks for more memory than this machine can spare. A hostile configuration may, before anything authenticates it.
+/// A key slot requests more memory than this machine can spare. A hostile configuration can do that,
+/// because it is not authenticated yet.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
     "a key slot asks for {} MiB of memory, more than half of the {} MiB that this machine or its cgroup has: if you made it so, use --any-kdf-memory", .needed >> 10, .total >> 10
@@ -27,17 +28,18 @@ pub struct TooMuchMemory {
     total: u64,
 }
 
-/// Lets Argon2id take any memory, for the rest of this process.
+/// Lifts the limit on Argon2id's memory for the rest of this process.
 pub fn allow_any_memory() {
     ANY.store(true, Ordering::Relaxed);
 }
 
-/// Whether Argon2id may take any memory.
+/// Whether the limit on Argon2id's memory was lifted.
 pub fn any_memory_is_allowed() -> bool {
     ANY.load(Ordering::Relaxed)
 }
 
-/// Refuses what is more than a part of the machine's memory. If that is unknown, nothing is.
+/// Refuses a request for more than the allowed fraction of memory. Accepts any if the size of memory is
+/// unknown or the limit was lifted.
 ///
 /// # Errors
 /// `TooMuchMemory`.
@@ -52,7 +54,8 @@ fn check(needed: u64, total: u64) -> Result<(), TooMuchMemory> {
     if needed <= total / PART { Ok(()) } else { Err(TooMuchMemory { needed, total }) }
 }
 
-/// In KiB: what the machine has, or what its cgroups and those above them leave.
+/// Available memory in KiB: the lowest of the machine's total and the limits of this process's cgroups and
+/// their parents.
 fn memory() -> Option<u64> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let limits = limits(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
@@ -66,8 +69,8 @@ fn total(text: &str) -> Option<u64> {
         .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok())
 }
 
-/// The files with the limits of memory, as /proc/self/cgroup and /proc/self/mountinfo tell: of cgroup v2, and of the controller
-/// that v1 has for memory.
+/// The files with memory limits, according to /proc/self/cgroup and /proc/self/mountinfo: those of cgroup
+/// v2, and those of the memory controller of v1.
 fn limits(groups: &str, mounts: &str) -> Vec<PathBuf> {
     let of_group = |line: &str| {
         let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
@@ -79,15 +82,15 @@ fn limits(groups: &str, mounts: &str) -> Vec<PathBuf> {
             _ => return None,
         };
         let (root, top) = mounts.lines().find_map(|line| mounted(line, kind, controller))?;
-        // A group that is not below what is mounted, as in a container, is seen as its root.
+        // A group outside the mounted part, as in a container, is visible as the root of the mount.
         let below = Path::new(group).strip_prefix(root).unwrap_or(Path::new(""));
         Some(below.ancestors().map(|dir| Path::new(top).join(dir).join(file)).collect::<Vec<_>>())
     };
     groups.lines().filter_map(of_group).flatten().collect()
 }
 
-/// Which part of a hierarchy of cgroups a line of the mount table mounts, and where; `None` if it is another filesystem, or one
-/// without that controller.
+/// The part of a cgroup hierarchy that a line of the mount table mounts, and its mount point. `None` if the
+/// line is for another filesystem, or lacks the controller.
 fn mounted<'a>(line: &'a str, kind: &str, controller: Option<&str>) -> Option<(&'a str, &'a str)> {
     let (mount, filesystem) = line.split_once(" - ")?;
     let (mut mount, mut filesystem) = (mount.split(' ').skip(3), filesystem.split(' '));
@@ -98,7 +101,7 @@ fn mounted<'a>(line: &'a str, kind: &str, controller: Option<&str>) -> Option<(&
     (is_kind && controller.is_none_or(has)).then_some(place)
 }
 
-/// A limit in KiB, given in bytes; `None` if there is none.
+/// Converts a limit from bytes to KiB; `None` if it is not a number ("max").
 fn limit(text: &str) -> Option<u64> {
     Some(text.trim().parse::<u64>().ok()? >> 10)
 }

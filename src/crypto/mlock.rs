@@ -1,17 +1,17 @@
-//! Keeps memory out of swap; the only place of the crate's crypto that speaks to the kernel about memory.
+//! Keeps memory out of swap. The only module in `crypto` with system calls for memory.
 
 use std::ffi::c_void;
 
-/// Locks the pages of `place`; whether it worked (a limit on locked memory may forbid it).
+/// Locks the pages of `place`. Returns whether that succeeded; a limit on locked memory may prevent it.
 pub(super) fn lock<T>(place: &T) -> bool {
-    // SAFETY: the address and length are those of a live value, and locking changes no byte of it.
+    // SAFETY: address and length are those of a live value, and locking changes none of its bytes.
     unsafe { rustix::mm::mlock(address(place), size_of::<T>()).is_ok() }
 }
 
-/// Undoes `lock`.
+/// Unlocks the pages of `place`.
 pub(super) fn unlock<T>(place: &T) {
-    // SAFETY: the address and length are those of a live value, and unlocking changes no byte of it.
-    // A failure leaves the pages locked, which harms nothing.
+    // SAFETY: address and length are those of a live value, and unlocking changes none of its bytes. A
+    // failure leaves the pages locked, which does no harm.
     let _ = unsafe { rustix::mm::munlock(address(place), size_of::<T>()) };
 }
 

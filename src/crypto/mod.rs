@@ -1,7 +1,8 @@
-//! Ciphers, Keccak, MACs and key derivation. Knows no I/O and no files.
+//! Ciphers, Keccak, MACs and key derivation. No I/O, and no knowledge of files.
 //!
-//! One portable implementation of each primitive, one file each; `cipher` dispatches over the block
-//! ciphers, `keccak::permute` over the permutations and `tags` over the vector widths, so that a faster variant changes no caller.
+//! Each primitive has one portable implementation, in a separate file. `cipher` dispatches to the block
+//! ciphers, `keccak::permute` to the permutations and `tags` to the vector widths, so that adding a faster
+//! variant does not affect callers.
 
 mod aes;
 pub mod aes_keys;
@@ -57,7 +58,7 @@ mod x86;
 
 pub(crate) use listed::listed;
 
-/// A tag did not verify: the bytes are not what the key's owner sealed.
+/// A tag did not verify: the bytes were not sealed with this key, or were changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("authentication failed")]
 pub struct AuthError;

@@ -1,9 +1,9 @@
-//! Random bytes straight from the kernel: no buffering, a resumed VM would repeat a buffer.
+//! Random bytes from the kernel, without buffering: a virtual machine resumed twice would use a buffer twice.
 
-/// Fills `out` from getrandom(2).
+/// Fills `out` by getrandom(2).
 ///
 /// # Errors
-/// The kernel's error, if it has no generator.
+/// If the kernel provides no random bytes.
 pub fn fill(out: &mut [u8]) -> std::io::Result<()> {
     getrandom::fill(out).map_err(std::io::Error::other)
 }

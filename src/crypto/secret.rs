@@ -1,21 +1,21 @@
-//! Secrets that wipe themselves, print nothing, and stay out of swap.
+//! Secrets that are wiped on drop, never printed, and kept out of swap.
 
 use super::mlock;
 use std::fmt;
 use zeroize::Zeroize;
 
-/// A page to itself: unlocking one secret must not unlock a neighbour.
+/// Occupies whole pages, because unlocking one secret must not unlock another in the same page.
 #[repr(C, align(4096))]
 struct Page<const N: usize>([u8; N]);
 
-/// `N` secret bytes: wiped on drop, locked in memory where the system allows it.
+/// `N` secret bytes. Wiped on drop; locked in memory if the system allows it.
 pub struct Secret<const N: usize> {
     page: Box<Page<N>>,
     locked: bool,
 }
 
 impl<const N: usize> Secret<N> {
-    /// A secret that `fill` writes; it starts as zeros.
+    /// Creates a secret that `fill` initializes. It starts as zeros.
     pub fn new_with(fill: impl FnOnce(&mut [u8; N])) -> Self {
         let page = Box::new(Page([0; N]));
         let locked = mlock::lock(&*page);
@@ -24,7 +24,7 @@ impl<const N: usize> Secret<N> {
         secret
     }
 
-    /// The bytes.
+    /// The secret bytes.
     pub fn expose(&self) -> &[u8; N] {
         &self.page.0
     }
@@ -45,7 +45,7 @@ impl<const N: usize> fmt::Debug for Secret<N> {
     }
 }
 
-/// Whether `a` and `b` are the same bytes, in a time that depends on their lengths alone.
+/// Compares two byte strings in time that depends only on their lengths.
 pub fn ct_eq(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
         return false;

@@ -2,9 +2,9 @@
 
 use super::{keccak::Rounds, sponge::Sponge};
 
-/// Domain byte of the SHA-3 hashes: bits 01, then the padding's first 1.
+/// Domain byte of SHA-3: bits 01, then the first bit of the padding.
 const SHA3_SUFFIX: u8 = 0x06;
-/// Domain byte of SHAKE: bits 1111, then the padding's first 1.
+/// Domain byte of SHAKE: bits 1111, then the first bit of the padding.
 pub(super) const SHAKE_SUFFIX: u8 = 0x1f;
 
 /// SHA3-224 of the concatenated `parts`.

@@ -1,5 +1,5 @@
-//! Deterministic authenticated encryption of short strings (names, link targets, xattrs, wrapped keys):
-//! a Keccak PRF of the plaintext and its context is both the tag and the CTR counter block.
+//! Deterministic authenticated encryption of short strings (names, link targets, xattrs, wrapped keys). A
+//! Keccak PRF over plaintext and context serves both as the tag and as the first CTR counter block.
 
 use super::{
     AuthError,
@@ -13,17 +13,17 @@ use zeroize::Zeroize;
 /// Customisation string of the PRF.
 const CUSTOM: &[u8] = b"warpcrypt v2 siv";
 
-/// Keys of one use; wiped on drop.
+/// The keys of one use. Wiped on drop.
 pub struct SivKey {
     prf: MacKey,
     encryption: CipherKey,
 }
 
 impl SivKey {
-    /// Sealed text is this much longer than its plaintext.
+    /// Number of bytes by which sealed text is longer than its plaintext.
     pub const OVERHEAD: usize = 16;
 
-    /// Two sub-keys of `key`: one for the PRF (KMAC256), one for `cipher` in CTR mode.
+    /// Derives two sub-keys of `key`: one for the PRF (KMAC256), and one for `cipher` in CTR mode.
     pub fn new(cipher: Cipher, key: &Secret<32>) -> Self {
         let prf = subkey(key, "siv prf");
         let encryption = subkey(key, "siv encryption");
@@ -33,8 +33,9 @@ impl SivKey {
         }
     }
 
-    /// IV (16 bytes) and ciphertext. `context` is authenticated, not stored; its parts are encoded
-    /// unambiguously. Equal plaintexts in equal contexts have equal sealed texts.
+    /// Encrypts `plain`. Returns the IV (16 bytes) and the ciphertext. `context` is authenticated but
+    /// not stored; its parts are encoded unambiguously. Equal plaintexts in equal contexts result in
+    /// equal sealed texts.
     pub fn seal(&self, context: &[&[u8]], plain: &[u8]) -> Vec<u8> {
         let iv = self.iv(context, plain);
         let mut sealed = Vec::with_capacity(Self::OVERHEAD + plain.len());
@@ -44,10 +45,10 @@ impl SivKey {
         sealed
     }
 
-    /// The plaintext of what `seal` made with the same context.
+    /// Decrypts and verifies.
     ///
     /// # Errors
-    /// `AuthError` for anything else.
+    /// `AuthError` if `sealed` was not made by `seal` with this key and context.
     pub fn open(&self, context: &[&[u8]], sealed: &[u8]) -> Result<Vec<u8>, AuthError> {
         let (iv, ciphertext) = sealed.split_first_chunk::<16>().ok_or(AuthError)?;
         let mut plain = ciphertext.to_vec();
@@ -59,8 +60,8 @@ impl SivKey {
         Err(AuthError)
     }
 
-    /// The PRF of the number of context parts, each part after its length (64 bits, big-endian), and
-    /// the plaintext.
+    /// The PRF over the number of context parts, each part preceded by its length (64 bits, big-endian),
+    /// and the plaintext.
     fn iv(&self, context: &[&[u8]], plain: &[u8]) -> [u8; 16] {
         let lengths: Vec<[u8; 8]> = context.iter().map(|part| (part.len() as u64).to_be_bytes()).collect();
         let count = (context.len() as u64).to_be_bytes();

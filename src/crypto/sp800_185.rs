@@ -1,8 +1,8 @@
-//! The encodings of SP 800-185 and cSHAKE. KMAC is in `mac`, with its keyed state kept.
+//! cSHAKE and the encodings of SP 800-185. KMAC is in `mac`, which saves its keyed state.
 
 use super::{keccak::Rounds, sha3, sponge::Sponge};
 
-/// Domain byte of cSHAKE: bits 00, then the padding's first 1.
+/// Domain byte of cSHAKE: bits 00, then the first bit of the padding.
 pub(super) const CSHAKE_SUFFIX: u8 = 0x04;
 
 /// cSHAKE128 of the concatenated `parts` with function name `name` and customisation `custom`.
@@ -17,7 +17,7 @@ pub fn cshake256(parts: &[&[u8]], name: &[u8], custom: &[u8], out: &mut [u8]) {
 
 fn cshake(security: usize, parts: &[&[u8]], name: &[u8], custom: &[u8], out: &mut [u8]) {
     let mut sponge = Sponge::new(security, Rounds::TwentyFour);
-    // Without name and customisation cSHAKE is SHAKE (section 3.3).
+    // With empty name and customisation, cSHAKE is SHAKE (section 3.3).
     let plain = name.is_empty() && custom.is_empty();
     if !plain {
         absorb_padded(&mut sponge, &[name, custom]);
@@ -26,7 +26,7 @@ fn cshake(security: usize, parts: &[&[u8]], name: &[u8], custom: &[u8], out: &mu
     sponge.finish(if plain { sha3::SHAKE_SUFFIX } else { CSHAKE_SUFFIX }, out);
 }
 
-/// An encoded integer: its bytes and how many of them count.
+/// An encoded integer: a buffer, with the start and end of the encoding.
 pub(super) struct Encoded([u8; 9], usize, usize);
 
 impl AsRef<[u8]> for Encoded {
@@ -62,7 +62,7 @@ pub(super) fn absorb_string(sponge: &mut Sponge, s: &[u8]) {
     sponge.absorb(s);
 }
 
-/// Absorbs `bytepad(encode_string(s1) || encode_string(s2) || ..., rate)` at the start of a block.
+/// Absorbs `bytepad(encode_string(s1) || encode_string(s2) || ..., rate)`, starting at a block boundary.
 pub(super) fn absorb_padded(sponge: &mut Sponge, strings: &[&[u8]]) {
     sponge.absorb(left_encode(sponge.rate() as u64).as_ref());
     strings.iter().for_each(|s| absorb_string(sponge, s));

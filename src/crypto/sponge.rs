@@ -3,35 +3,35 @@
 use super::keccak::{self, Rounds, State};
 use zeroize::Zeroize;
 
-/// An absorbing sponge; wiped on drop.
+/// A sponge in its absorbing phase. Wiped on drop.
 #[derive(Clone)]
 pub struct Sponge {
     state: State,
     rounds: Rounds,
-    /// Bytes of the state that take input.
+    /// Number of bytes of the state that take input.
     rate: usize,
     /// Bytes absorbed since the last permutation; below `rate`.
     position: usize,
 }
 
 impl Sponge {
-    /// An empty sponge of `security` bits (128, 224, 256, 384 or 512): its capacity is twice that.
+    /// An empty sponge with `security` bits (128, 224, 256, 384 or 512). Its capacity is twice that.
     pub fn new(security: usize, rounds: Rounds) -> Self {
         Sponge { state: [0; 25], rounds, rate: 200 - security / 4, position: 0 }
     }
 
-    /// Bytes absorbed by one permutation.
+    /// Rate: the number of bytes absorbed per permutation.
     pub fn rate(&self) -> usize {
         self.rate
     }
 
-    /// The state between two blocks, and the permutation that it goes through.
+    /// The state at a block boundary, and the number of rounds.
     pub(super) fn between_blocks(&self) -> (&State, Rounds) {
         debug_assert_eq!(self.position, 0);
         (&self.state, self.rounds)
     }
 
-    /// The state between two blocks, for who absorbs whole blocks elsewhere.
+    /// The state at a block boundary, for callers that absorb whole blocks by other means.
     pub(super) fn between_blocks_mut(&mut self) -> &mut State {
         debug_assert_eq!(self.position, 0);
         &mut self.state
@@ -58,14 +58,14 @@ impl Sponge {
         self.mix(tail);
     }
 
-    /// Fills the rest of the block with zeros, if it has begun (`bytepad` of SP 800-185).
+    /// Fills a partial block with zeros (`bytepad` of SP 800-185).
     pub fn fill_block(&mut self) {
         if self.position > 0 {
             self.permute();
         }
     }
 
-    /// Pads with the domain byte `suffix` (suffix bits and pad10*1's first bit) and squeezes `out`.
+    /// Pads with the domain byte `suffix` (suffix bits and the first bit of pad10*1), and squeezes `out`.
     pub fn finish(mut self, suffix: u8, out: &mut [u8]) {
         self.mix(&[suffix]);
         self.state[self.rate / 8 - 1] ^= 0x80 << 56;
@@ -86,7 +86,7 @@ impl Sponge {
         self.position = 0;
     }
 
-    /// Xors `data` onto the state at `position`; it fits into the block.
+    /// XORs `data` onto the state at `position`. It must fit into the block.
     fn mix(&mut self, data: &[u8]) {
         let ragged = (self.position.next_multiple_of(8) - self.position).min(data.len());
         let (head, lanes) = data.split_at(ragged);
@@ -99,7 +99,7 @@ impl Sponge {
     }
 }
 
-/// Xors `data` onto lanes, little-endian; the last lane may be partial.
+/// XORs `data` onto lanes, little-endian. The last lane may be partial.
 fn mix_lanes(lanes: &mut [u64], data: &[u8]) {
     let (whole, rest) = data.as_chunks::<8>();
     for (lane, bytes) in lanes.iter_mut().zip(whole) {

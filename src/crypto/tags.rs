@@ -15,40 +15,40 @@ use super::{
 #[cfg(target_arch = "x86_64")]
 use zeroize::Zeroizing;
 
-/// What stands before a chunk's ciphertext.
+/// Size in bytes of the header that precedes a chunk's ciphertext in a tag's input.
 const HEADER: usize = 30;
-/// The most that is absorbed from elsewhere than the ciphertext: the first block, less than a block of
-/// ciphertext, the encoded tag length, and padding, at the largest of the rates.
+/// Maximum number of bytes that are copied rather than absorbed in place: the first block, less than a block
+/// of ciphertext, the encoded tag length and the padding, at the largest rate.
 const ENDS: usize = 3 * 168;
 
-/// A ciphertext whose tag is wanted.
+/// A ciphertext to compute the tag of.
 #[derive(Clone, Copy)]
 pub struct Sealed<'a> {
     /// Keys of its file.
     pub keys: &'a ChunkKeys,
-    /// Its place.
+    /// Its position and version.
     pub id: &'a ChunkId,
     /// 1 to 4096 bytes.
     pub ciphertext: &'a [u8],
 }
 
-/// A sealed chunk that is to be opened where it is.
+/// A sealed chunk to open in place.
 pub struct Opened<'a> {
-    /// Its place.
+    /// Its position and version.
     pub id: ChunkId,
-    /// What its tag has to be.
+    /// The expected tag.
     pub tag: Tag,
-    /// 1 to 4096 bytes: the ciphertext, then the plaintext.
+    /// 1 to 4096 bytes: the ciphertext, which the plaintext replaces.
     pub data: &'a mut [u8],
 }
 
-/// Verifies chunks of one file, then decrypts them.
+/// Verifies chunks of a file, then decrypts them.
 ///
 /// # Errors
-/// The place of the first one that does not verify; all are then untouched.
+/// The index of the first chunk that does not verify. All chunks are unchanged then.
 ///
 /// # Panics
-/// If an index is out of range.
+/// If a chunk's index is out of range.
 pub fn open_in_place(keys: &ChunkKeys, chunks: &mut [Opened]) -> Result<(), usize> {
     let sealed: Vec<Sealed> =
         chunks.iter().map(|chunk| Sealed { keys, id: &chunk.id, ciphertext: chunk.data }).collect();
@@ -61,13 +61,14 @@ pub fn open_in_place(keys: &ChunkKeys, chunks: &mut [Opened]) -> Result<(), usiz
     Ok(())
 }
 
-/// Chunks of several lengths that are worth being side by side: more would be as many of one length.
+/// Maximum number of chunks processed side by side if their lengths differ. If this many have the same
+/// length, the path for equal lengths takes them.
 const TOGETHER: usize = 8;
 
-/// Chunks that are cut into lanes, at once: as many as keep the widest vectors full.
+/// Number of chunks with lanes that are processed at once: enough to keep the widest vectors full.
 const CUT_TOGETHER: usize = 16;
 
-/// The tag of each chunk, as `ChunkKeys::tag` makes it. `out` is as long as `chunks`.
+/// Computes the tag of each chunk, as `ChunkKeys::tag` does. `out` must be as long as `chunks`.
 pub fn tags(chunks: &[Sealed], out: &mut [Tag]) {
     let (mut chunks, mut out) = (chunks, out);
     while let Some((first, _)) = chunks.split_first() {
@@ -84,23 +85,23 @@ pub fn tags(chunks: &[Sealed], out: &mut [Tag]) {
     }
 }
 
-/// How many of the chunks, up to `most`, have the function of the first.
+/// How many of the first chunks, up to `most`, use the same function as the first one.
 fn related(chunks: &[Sealed], most: usize) -> usize {
     let related = |chunk: &&Sealed| are_related(&chunks[0], chunk);
     chunks.iter().take(most).take_while(related).count()
 }
 
-/// Whether two chunks have the same function.
+/// Whether two chunks use the same integrity function.
 fn are_related(a: &Sealed, b: &Sealed) -> bool {
     a.keys.functions().1 == b.keys.functions().1
 }
 
-/// Whether two chunks can be in one vector from the first block to the last: also the same number of bytes.
+/// Whether two chunks can share a vector from the first block to the last: same function, same length.
 fn are_alike(a: &Sealed, b: &Sealed) -> bool {
     a.ciphertext.len() == b.ciphertext.len() && are_related(a, b)
 }
 
-/// The tags of chunks of one function and of any lengths; returns how many.
+/// Computes the tags of chunks of one function and of any lengths; returns their number.
 fn side_by_side(chunks: &[Sealed], out: &mut [Tag], absorb: Absorb) -> usize {
     let heads: Vec<_> = chunks.iter().map(|chunk| chunk.id.header(chunk.ciphertext.len())).collect();
     let inputs: Vec<Input> = chunks
@@ -112,8 +113,8 @@ fn side_by_side(chunks: &[Sealed], out: &mut [Tag], absorb: Absorb) -> usize {
     chunks.len()
 }
 
-/// The tags of the first chunks, which have no lanes, as many as the widest vector takes; returns how many. Two chunks
-/// already take less time in a wide vector, most of it empty, than one after the other.
+/// Computes the tags of the first chunks, which have no lanes, up to the width of the widest vector; returns
+/// their number. Even two chunks take less time in a mostly empty wide vector than one after the other.
 fn some_tags(chunks: &[Sealed], out: &mut [Tag]) -> usize {
     #[cfg(target_arch = "x86_64")]
     {
@@ -131,43 +132,46 @@ fn some_tags(chunks: &[Sealed], out: &mut [Tag]) -> usize {
     1
 }
 
-/// The tags of up to eight chunks that are alike; returns how many. The processor must have AVX-512.
+/// Computes the tags of up to eight chunks of equal length and function; returns their number.
+/// Requires AVX-512.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn eight_avx512(chunks: &[Sealed], out: &mut [Tag]) -> usize {
     assert!(lanes_avx512::available());
     if chunks[0].keys.chunk_key().lane().is_some() {
         return side_by_side(&chunks[..chunks.len().min(8)], out, lanes::absorb_avx512);
     }
-    // SAFETY: the processor has the features, as was just seen.
+    // SAFETY: the required CPU features were just checked.
     vector_tags::<8>(chunks, out, |s, b, rate, rounds| unsafe { lanes_avx512::absorb(s, b, rate, rounds) })
 }
 
-/// The tags of up to four chunks that are alike; returns how many. The processor must have AVX-512 for vectors of
-/// any length.
+/// Computes the tags of up to four chunks of equal length and function; returns their number.
+/// Requires AVX-512VL.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn four_vl(chunks: &[Sealed], out: &mut [Tag]) -> usize {
     assert!(lanes_vl::available());
     if chunks[0].keys.chunk_key().lane().is_some() {
         return side_by_side(&chunks[..chunks.len().min(4)], out, lanes::absorb_vl);
     }
-    // SAFETY: the processor has the features, as was just seen.
+    // SAFETY: the required CPU features were just checked.
     vector_tags::<4>(chunks, out, |s, b, rate, rounds| unsafe { lanes_vl::absorb(s, b, rate, rounds) })
 }
 
-/// The tags of up to four chunks that are alike; returns how many. The processor must have AVX2.
+/// Computes the tags of up to four chunks of equal length and function; returns their number. Requires AVX2.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn four_avx2(chunks: &[Sealed], out: &mut [Tag]) -> usize {
     assert!(lanes_avx2::available());
     if chunks[0].keys.chunk_key().lane().is_some() {
         return side_by_side(&chunks[..chunks.len().min(4)], out, lanes::absorb_avx2);
     }
-    // SAFETY: the processor has the features, as was just seen.
+    // SAFETY: the required CPU features were just checked.
     vector_tags::<4>(chunks, out, |s, b, rate, rounds| unsafe { lanes_avx2::absorb(s, b, rate, rounds) })
 }
 
-/// The tags of up to `N` chunks that are alike; returns how many. Lanes without a chunk repeat the last one's.
+/// Computes the tags of up to `N` chunks of equal length and function; returns their number. Lanes without
+/// a chunk repeat the last one.
 ///
-/// All but the first block, which begins with the header, and the last one or two are absorbed where they are.
+/// The ciphertext is absorbed in place, except for the first block, which starts with the header, and the
+/// last one or two.
 #[cfg(target_arch = "x86_64")]
 fn vector_tags<const N: usize>(
     chunks: &[Sealed],
@@ -183,7 +187,7 @@ fn vector_tags<const N: usize>(
         Zeroizing::new(std::array::from_fn(|word| keyed.map(|state| state[word])));
 
     let len = lanes[0].ciphertext.len();
-    // Of the ciphertext: up to here in the block with the header, up to there in blocks of its own.
+    // Ranges of the ciphertext: `..headed` is in the block with the header, `headed..whole` in whole blocks.
     let headed = len.min(rate - HEADER);
     let whole = headed + (len - headed) / rate * rate;
     let mut ends = [[0; ENDS]; N];

@@ -1,33 +1,34 @@
-//! What a thread that worked with keys leaves behind. Vector registers keep what was in them last, and the kernel stores them
-//! in the thread's memory when a signal comes. The stack below keeps what calls that have returned had there; who waits
-//! next, or makes a value with gaps and moves it to the heap, takes some of it along.
+//! Wipes the traces that work with keys leaves in a thread. Vector registers keep their last content, and
+//! the kernel stores them in the thread's memory when a signal arrives. The stack below the current frame
+//! keeps the data of calls that have returned. A function that blocks next may keep some of it in its
+//! frame, and a value with gaps that is moved to the heap takes some of it along.
 
-/// Bytes of stack that `wipe` wipes. Deriving a file's keys, which are moved as values, goes 14 KiB deep. Of requests, a search
-/// found nothing with 16 KiB wiped; with 4 KiB it did.
+/// Bytes of stack that `wipe` zeroes. Deriving a file's keys, which are moved by value, uses 14 KiB of
+/// stack. After requests, a search of memory found traces with 4 KiB wiped, and none with 16 KiB.
 const STACK: usize = 24 << 10;
 
-/// Zeros the vector registers of this thread, on x86-64, and the stack below the caller's part.
+/// Zeroes this thread's vector registers (on x86-64), and the stack below the caller's frame.
 pub fn wipe() {
     wipe_stack::<STACK>();
     clear_registers();
 }
 
-/// Does `work`, which has keys on the stack, and wipes its traces.
+/// Runs `work`, which has keys on the stack, and wipes its traces.
 pub fn wiped<T>(work: impl FnOnce() -> T) -> T {
     let result = apart(work);
     wipe();
     result
 }
 
-#[inline(never)] // What `work` had on the stack lies below the caller's part.
+#[inline(never)] // keeps the stack of `work` below the caller's frame
 fn apart<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Zeros so many bytes of the stack below the caller's part.
+/// Zeroes `BYTES` bytes of the stack below the caller's frame.
 #[inline(never)]
 pub fn wipe_stack<const BYTES: usize>() {
-    let mut below = [0_u8; BYTES]; // A variable: a reference to an array of constants would be to one of the program's.
+    let mut below = [0_u8; BYTES]; // not a constant: that would be promoted to a static
     std::hint::black_box(&mut below);
 }
 
@@ -35,11 +36,11 @@ fn clear_registers() {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f") {
-            // SAFETY: the processor has the features, as was just seen.
+            // SAFETY: the required CPU feature was just checked.
             return unsafe { clear_512() };
         }
         if is_x86_feature_detected!("avx") {
-            // SAFETY: the processor has the feature, as was just seen.
+            // SAFETY: the required CPU feature was just checked.
             return unsafe { clear_256() };
         }
         clear_128();
@@ -49,7 +50,7 @@ fn clear_registers() {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 fn clear_512() {
-    // SAFETY: no memory is touched, and every register that changes is named as changed.
+    // SAFETY: accesses no memory, and declares every register that it changes.
     unsafe {
         std::arch::asm!(
             "vzeroall",
@@ -115,10 +116,10 @@ mod tests {
     use crate::crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
     use std::{collections::HashSet, fs::File, os::unix::fs::FileExt, thread};
 
-    /// Bytes of a new thread's stack that are looked at. It is all zeros when the thread begins.
+    /// Bytes of a new thread's stack to inspect. They are all zero when the thread starts.
     const LOOKED_AT: usize = 256 << 10;
 
-    /// What is below the caller's part of a new thread's stack after `work`.
+    /// The content of a new thread's stack, below the caller's frame, after `work`.
     fn left_by(work: impl FnOnce() + Send) -> Vec<u8> {
         #[inline(never)]
         fn below(work: impl FnOnce()) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! TurboSHAKE (RFC 9861): SHAKE with twelve rounds and a domain byte.
+//! TurboSHAKE (RFC 9861): SHAKE with twelve rounds and a selectable domain byte.
 
 use super::{keccak::Rounds, sponge::Sponge};
 

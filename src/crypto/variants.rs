@@ -1,5 +1,5 @@
-//! Every implementation that this processor can run, by name: the tests compare them and the benchmark
-//! measures them. All else takes those that the dispatchers choose.
+//! All implementations that this processor can run, by name, for tests that compare them and for the
+//! benchmark. All other code uses those that the dispatchers choose.
 
 use super::{
     aes::AesKey,
@@ -17,7 +17,7 @@ use super::{
     kuznyechik_avx2, kuznyechik_avx512,
 };
 
-/// A key in the form of every implementation of its cipher; wiped on drop.
+/// A key in the form of every implementation of its cipher. Wiped on drop.
 pub struct AnyKey(Forms);
 
 enum Forms {
@@ -28,18 +28,18 @@ enum Forms {
 /// An implementation of CTR. Its functions panic if the key is of another cipher.
 #[derive(Clone, Copy)]
 pub struct Ctr {
-    /// What it is made of.
+    /// Name of the implementation.
     pub name: &'static str,
     apply: fn(&AnyKey, &[u8; BLOCK], Text<'_>),
 }
 
 impl Ctr {
-    /// As `CipherKey::ctr_in_place`, with a key of the cipher that it is of.
+    /// As `CipherKey::ctr_in_place`. The key must be of this implementation's cipher.
     pub fn in_place(&self, key: &AnyKey, counter: &[u8; BLOCK], data: &mut [u8]) {
         (self.apply)(key, counter, Text { src: None, dst: data });
     }
 
-    /// As `CipherKey::ctr`, with a key of the cipher that it is of.
+    /// As `CipherKey::ctr`. The key must be of this implementation's cipher.
     ///
     /// # Panics
     /// If `src` and `dst` differ in length.
@@ -49,7 +49,7 @@ impl Ctr {
     }
 }
 
-/// Every CTR of a cipher, the slowest first.
+/// All CTR implementations of a cipher, slowest first.
 pub fn ctrs(cipher: Cipher) -> Vec<Ctr> {
     match cipher.family() {
         CipherFamily::Aes => aes_ctrs(),
@@ -75,7 +75,7 @@ fn add(all: &mut Vec<Ctr>, available: bool, ctr: Ctr) {
     }
 }
 
-/// Whether it is there, its name, and the implementation, which must be there.
+/// Availability check, name, and implementation, which panics if it is not available.
 #[cfg(target_arch = "x86_64")]
 type Vectors = (fn() -> bool, &'static str, fn(&AnyKey, &[u8; BLOCK], Text<'_>));
 
@@ -83,17 +83,17 @@ type Vectors = (fn() -> bool, &'static str, fn(&AnyKey, &[u8; BLOCK], Text<'_>))
 const AES_VECTORS: [Vectors; 3] = [
     (aes_ni::available, "AES-NI", |key, c, t| {
         assert!(aes_ni::available());
-        // SAFETY: the processor has the features, as was just seen.
+        // SAFETY: the required CPU features were just checked.
         unsafe { aes_ni::ctr(key.aes().1, c, t) }
     }),
     (aes_vaes256::available, "VAES-256", |key, c, t| {
         assert!(aes_vaes256::available());
-        // SAFETY: the processor has the features, as was just seen.
+        // SAFETY: the required CPU features were just checked.
         unsafe { aes_vaes256::ctr(key.aes().1, c, t) }
     }),
     (aes_vaes512::available, "VAES-512", |key, c, t| {
         assert!(aes_vaes512::available());
-        // SAFETY: the processor has the features, as was just seen.
+        // SAFETY: the required CPU features were just checked.
         unsafe { aes_vaes512::ctr(key.aes().1, c, t) }
     }),
 ];
@@ -105,7 +105,7 @@ fn kuznyechik_ctrs() -> Vec<Ctr> {
     {
         let apply: fn(&AnyKey, &_, Text<'_>) = |key, c, t| {
             assert!(kuznyechik_avx2::available());
-            // SAFETY: the processor has the features, as was just seen.
+            // SAFETY: the required CPU features were just checked.
             unsafe { kuznyechik_avx2::ctr(key.kuznyechik().round_keys(), c, t) }
         };
         add(&mut all, kuznyechik_avx2::available(), Ctr { name: "AVX2", apply });
@@ -116,10 +116,10 @@ fn kuznyechik_ctrs() -> Vec<Ctr> {
 }
 
 impl AnyKey {
-    /// Expands `key`, which has `cipher.key_len()` bytes.
+    /// Expands `key`, which must have `cipher.key_len()` bytes.
     ///
     /// # Panics
-    /// If the length is another.
+    /// If it has another length.
     pub fn new(cipher: Cipher, key: &[u8]) -> Self {
         assert_eq!(key.len(), cipher.key_len(), "the key has the cipher's length");
         AnyKey(match cipher.family() {
@@ -142,7 +142,7 @@ impl AnyKey {
         }
     }
 
-    /// ECB, one block after the other, by the portable implementation.
+    /// Encrypts in ECB mode, block by block, with the portable implementation.
     #[cfg(test)]
     pub(super) fn encrypt_blocks(&self, blocks: &mut [[u8; BLOCK]]) {
         match &self.0 {
@@ -153,7 +153,7 @@ impl AnyKey {
         }
     }
 
-    /// ECB, one block after the other, by the portable implementation.
+    /// Decrypts in ECB mode, block by block, with the portable implementation.
     #[cfg(test)]
     pub(super) fn decrypt_blocks(&self, blocks: &mut [[u8; BLOCK]]) {
         match &self.0 {
@@ -168,21 +168,21 @@ impl AnyKey {
 /// An implementation of tags.
 #[derive(Clone, Copy)]
 pub struct Tags {
-    /// What it is made of.
+    /// Name of the implementation.
     pub name: &'static str,
-    /// Chunks that it takes at once: all of one length and one integrity function.
+    /// Maximum number of chunks at once. They must have the same length and integrity function.
     pub width: usize,
     make: fn(&[Sealed], &mut [Tag]) -> usize,
 }
 
 impl Tags {
-    /// The tags of the first chunks, up to `width` of them; returns how many.
+    /// Computes the tags of the first chunks, up to `width`; returns their number.
     pub fn make(&self, chunks: &[Sealed], out: &mut [Tag]) -> usize {
         (self.make)(chunks, out)
     }
 }
 
-/// Every implementation of tags, the slowest first.
+/// All implementations of tags, slowest first.
 pub fn tags() -> Vec<Tags> {
     let one = |chunks: &[Sealed], out: &mut [Tag]| {
         out[0] = chunks[0].keys.tag(chunks[0].id, chunks[0].ciphertext);
@@ -210,7 +210,7 @@ pub fn tags() -> Vec<Tags> {
     all
 }
 
-/// A test that covers one implementation less says so.
+/// Reports in a test's output that an implementation was not covered.
 fn say_missing(what: &str) {
     if cfg!(test) {
         println!("SKIPPED: {what}: the processor has none");

@@ -1,4 +1,4 @@
-//! Vectors of x86-64 processors, to and from bytes: the implementations over them need no pointers.
+//! Conversion between bytes and vectors of x86-64 processors, so that the implementations need no pointers.
 
 use super::ctr::Text;
 use std::arch::x86_64::{
@@ -6,25 +6,25 @@ use std::arch::x86_64::{
     _mm256_storeu_si256, _mm256_xor_si256, _mm512_loadu_si512, _mm512_storeu_si512, _mm512_xor_si512,
 };
 
-/// Loads, stores and text under a keystream for one width of vectors.
+/// Load, store and keystream application for one width of vectors.
 macro_rules! width {
     ($features:literal, $vector:ty, $bytes:literal, $load:ident = $loadu:ident, $store:ident = $storeu:ident,
      $put:ident, $xor:ident) => {
         #[inline]
         #[target_feature(enable = $features)]
         pub(super) fn $load(bytes: &[u8; $bytes]) -> $vector {
-            // SAFETY: as many bytes as are read are there, and no alignment is asked for.
+            // SAFETY: the array has as many bytes as are read, and unaligned loads are allowed.
             unsafe { $loadu(bytes.as_ptr().cast()) }
         }
 
         #[inline]
         #[target_feature(enable = $features)]
         pub(super) fn $store(bytes: &mut [u8; $bytes], vector: $vector) {
-            // SAFETY: as many bytes as are written are there, and no alignment is asked for.
+            // SAFETY: the array has as many bytes as are written, and unaligned stores are allowed.
             unsafe { $storeu(bytes.as_mut_ptr().cast(), vector) }
         }
 
-        /// Xors the keystream onto the text, which is no longer.
+        /// XORs the keystream onto the text, which must not be longer.
         #[inline]
         #[target_feature(enable = $features)]
         pub(super) fn $put<const N: usize>(text: Text<'_>, stream: &[$vector; N]) {

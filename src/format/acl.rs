@@ -1,17 +1,18 @@
-//! POSIX access control lists in the binary form of Linux's attributes `system.posix_acl_*`, version 2: a header of four bytes,
-//! then entries of eight (tag, permissions, id), all little-endian. Which entries there must be, and how they follow from a
-//! mode and lead to one, is as acl(5) and POSIX 1003.1e draft 17 have it.
+//! POSIX access control lists in the binary form of Linux's `system.posix_acl_*` attributes, version 2:
+//! a header of four bytes, then entries of eight (tag, permissions, id), all little-endian. Which
+//! entries are required, and how entries and a mode determine each other, follows acl(5) and POSIX
+//! 1003.1e draft 17.
 
 /// Version of the binary form.
 const VERSION: u32 = 2;
 /// Bytes of an entry.
 const ENTRY: usize = 8;
-/// The id of entries that have none.
+/// The id in entries without an id.
 const NO_ID: u32 = u32::MAX;
-/// Entries that a list may have: as many as fit into the largest attribute that Linux takes.
+/// Maximum number of entries, limited by the largest attribute that Linux accepts.
 const MOST: usize = (65_536 - 4) / ENTRY;
 
-/// Whom an entry is about. In the order of a list.
+/// The subject of an entry. The variants are in the order of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Tag {
     Owner,
@@ -47,12 +48,12 @@ impl Tag {
     }
 }
 
-/// An access control list: entries in order, one each for owner, owning group and others at least.
+/// An access control list: ordered entries, at least one each for owner, owning group and others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acl(Vec<(Tag, u32)>);
 
 impl Acl {
-    /// Reads one; `None` if it is not valid.
+    /// Parses the binary form; `None` if it is not a valid list.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (version, rest) = bytes.split_first_chunk()?;
         let (entries, []) = rest.as_chunks::<ENTRY>() else { return None };
@@ -68,19 +69,19 @@ impl Acl {
         acl.is_valid().then_some(acl)
     }
 
-    /// Its binary form.
+    /// The binary form.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         for (tag, rights) in &self.0 {
             let (tag, id) = tag.encode();
             bytes.extend_from_slice(&tag.to_le_bytes());
-            bytes.extend_from_slice(&(*rights as u16).to_le_bytes()); // below 8
+            bytes.extend_from_slice(&(*rights as u16).to_le_bytes()); // at most 7
             bytes.extend_from_slice(&id.to_le_bytes());
         }
         bytes
     }
 
-    /// Nothing occurs twice, nothing that is needed is missing, and everything is in its place.
+    /// Whether entries are unique and in order, and no required entry is missing.
     fn is_valid(&self) -> bool {
         let has = |tag| self.0.iter().any(|(other, _)| *other == tag);
         let named = self.0.iter().any(|(tag, _)| matches!(tag, Tag::User(_) | Tag::Group(_)));
@@ -89,19 +90,20 @@ impl Acl {
             && (has(Tag::Mask) || !named)
     }
 
-    /// Whether it says no more than a mode does.
+    /// Whether the list is equivalent to a mode.
     pub fn is_mode(&self) -> bool {
         self.0.len() == 3
     }
 
-    /// The permission bits that stand for it, 0 to 0o777.
+    /// The permission bits that represent the list, 0 to 0o777.
     pub fn mode(&self) -> u32 {
         self.0
             .iter()
             .fold(0, |mode, (tag, rights)| self.shift(*tag).map_or(mode, |shift| mode | rights << shift))
     }
 
-    /// The permission bits of a node that cannot have the list: those of the group are what the list lets the owning group do.
+    /// The permission bits for a node that cannot store the list. The group bits are the effective
+    /// permissions of the owning group.
     pub fn mode_alone(&self) -> u32 {
         let rights = |wanted| self.0.iter().find(|(tag, _)| *tag == wanted).map_or(7, |(_, rights)| *rights);
         self.mode() & !0o070 | (rights(Tag::OwningGroup) & rights(Tag::Mask)) << 3
@@ -117,12 +119,13 @@ impl Acl {
         self
     }
 
-    /// What a node gets that is made with this mode in a directory of which this is the default list.
+    /// The access list of a node created with `mode` in a directory that has this default list.
     pub fn inherited(&self, mode: u32) -> Self {
         self.clone().with_mode(self.mode() & mode)
     }
 
-    /// Where a mode has the rights of an entry, if it has them: those of the group are the mask's, where there is one.
+    /// Position of an entry's permissions in a mode; `None` if a mode does not contain them. The group
+    /// bits of a mode belong to the mask, if there is one.
     fn shift(&self, tag: Tag) -> Option<u32> {
         let masked = self.0.iter().any(|(tag, _)| *tag == Tag::Mask);
         match tag {
@@ -144,7 +147,7 @@ mod tests {
         Acl(entries.to_vec())
     }
 
-    /// As setfacl(1) makes it: u::rw-, u:1000:r-x, g::r--, m::rwx, o::---.
+    /// As set by setfacl(1): u::rw-, u:1000:r-x, g::r--, m::rwx, o::---.
     fn extended() -> Acl {
         acl(&[(Tag::Owner, 6), (Tag::User(1000), 5), (Tag::OwningGroup, 4), (Tag::Mask, 7), (Tag::Others, 0)])
     }

@@ -1,15 +1,15 @@
-//! Small helpers over bytes that several structures share.
+//! Byte-string helpers that several structures share.
 
 use data_encoding::BASE64URL_NOPAD;
 
-/// `bytes` with zeros behind them up to the next multiple of 16.
+/// `bytes`, padded with zeros to a multiple of 16.
 pub(super) fn pad16(bytes: &[u8]) -> Vec<u8> {
     let mut padded = bytes.to_vec();
     padded.resize(bytes.len().next_multiple_of(16), 0);
     padded
 }
 
-/// What `pad16` was given, if it was given something that is not empty and holds no zero.
+/// Inverts `pad16`; `None` if `padded` is not the padding of a non-empty string without zeros.
 pub(super) fn unpad16(padded: &[u8]) -> Option<&[u8]> {
     let len = padded.iter().position(|byte| *byte == 0).unwrap_or(padded.len());
     let (bytes, rest) = padded.split_at(len);
@@ -22,12 +22,12 @@ pub(super) fn to_base64(bytes: &[u8]) -> String {
     BASE64URL_NOPAD.encode(bytes)
 }
 
-/// The bytes of a text that `to_base64` could have made; trailing bits must be zero.
+/// Inverts `to_base64`; `None` for any other text, including one whose unused trailing bits are not zero.
 pub(super) fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
     BASE64URL_NOPAD.decode(text).ok()
 }
 
-/// Length of the text over `len` bytes.
+/// Length of the base64 text for `len` bytes.
 pub(super) const fn base64_len(len: usize) -> usize {
     (len * 4).div_ceil(3)
 }

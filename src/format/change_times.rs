@@ -1,4 +1,4 @@
-//! The list of change times that a vault keeps from one mount to the next.
+//! The list of change times that a vault preserves from one mount to the next.
 
 use super::keys;
 use crate::crypto::{AuthError, cipher::Cipher, kdf::subkey, secret::Secret, siv::SivKey};
@@ -8,7 +8,7 @@ pub const TIMES_MAX: usize = 200_000;
 /// Maximum size of the file in bytes.
 pub const SEALED_MAX: usize = TIMES_MAX * ENTRY + SivKey::OVERHEAD;
 
-/// Bytes of an inode number and of two times.
+/// Size of an entry in bytes: an inode number and two times.
 const ENTRY: usize = 8 + 2 * TIME;
 const TIME: usize = 12;
 
@@ -30,7 +30,7 @@ pub struct ChangeTime {
 pub struct ChangeTimesKey(SivKey);
 
 impl ChangeTimesKey {
-    /// The vault's.
+    /// Derives the key from the vault's master key.
     pub fn derive(master: &Secret<32>, cipher: Cipher) -> Self {
         ChangeTimesKey(SivKey::new(cipher, &subkey(master, keys::CHANGE_TIMES)))
     }
@@ -41,10 +41,10 @@ impl ChangeTimesKey {
         self.0.seal(&[], &plain)
     }
 
-    /// The times in a file.
+    /// Decrypts the content of the file.
     ///
     /// # Errors
-    /// `AuthError` if `seal` did not make it.
+    /// `AuthError` if the content was not made by `seal` under this key.
     pub fn open(&self, sealed: &[u8]) -> Result<Vec<ChangeTime>, AuthError> {
         let plain = self.0.open(&[], sealed)?;
         let (entries, rest) = plain.as_chunks();

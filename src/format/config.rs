@@ -1,7 +1,7 @@
-//! The vault's configuration: what it is made of, and the key slots that open it.
+//! The vault's configuration: its settings, and the key slots that open it.
 //!
-//! The text is JSON (`warpcrypt.json`). Everything in it is under a MAC whose key comes from the master
-//! key, so a configuration that unlocks is one that a holder of the master key wrote.
+//! It is stored as JSON (`warpcrypt.json`), all of it under a MAC whose key is derived from the master
+//! key. A configuration that unlocks was therefore written by a holder of the master key.
 
 use super::{
     former_list::{LIST_ID, ListId},
@@ -22,87 +22,89 @@ use crate::crypto::{
 use std::io;
 use zeroize::Zeroizing;
 
-/// The format's version.
+/// Version of the format.
 pub const VERSION: u32 = 2;
-/// Bytes of a vault id.
+/// Size of a vault id in bytes.
 pub const VAULT_ID: usize = 16;
-/// Slots that a configuration may have.
+/// Maximum number of key slots.
 pub const SLOTS_MAX: usize = 32;
-/// Former keys that a configuration may have: a rotation ends before the next one begins.
+/// Maximum number of former keys: a rotation ends before the next one begins.
 pub const FORMER_MAX: usize = 1;
-/// Generations of a configuration are below this.
+/// Upper bound (exclusive) of a configuration's generation.
 pub const GENERATION_LIMIT: u64 = 1 << 63;
-/// Bytes that the text may have.
+/// Maximum length of the text in bytes.
 pub const TEXT_MAX: usize = 64 << 10;
 
-/// Why a configuration is refused, or a change to it.
+/// Why a configuration, or a change to it, is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// No slot of its kind opens with the secret.
+    /// No slot of this kind opens with the secret.
     #[error("no key slot opens with this {0}: it is the wrong one, or the vault's configuration was edited")]
     WrongSecret(SlotKind),
-    /// There is no slot that such a secret could open.
+    /// The vault has no slot of this kind.
     #[error("the vault has no key slot for a {0}")]
     NoSlotOfThatKind(SlotKind),
-    /// Written by another version of the program.
+    /// Written by a program for another format version.
     #[error("the vault has format version {0}; this program reads version {VERSION}")]
     UnknownVersion(u64),
-    /// Not a configuration: not JSON, a field missing, unknown or out of range.
+    /// Not a configuration: not JSON, or a field is missing, unknown or out of range.
     #[error("the vault's configuration is damaged: {what}")]
     Damaged {
-        /// What is wrong, and where.
+        /// The defect and its place.
         what: String,
     },
-    /// The secret is right, the configuration is not what was written with it.
+    /// The secret is right, but the MAC does not verify: the configuration was changed without the master
+    /// key.
     #[error("the vault's configuration was edited: its authentication code does not match")]
     Edited,
-    /// A slot cannot be made or tried.
+    /// A slot cannot be created or tried.
     #[error(transparent)]
     Slot(#[from] SlotError),
-    /// A text that is no recovery key.
+    /// The text is not a recovery key.
     #[error("this is no recovery key: {0}")]
     Recovery(#[from] PrintedError),
-    /// Nothing would open the vault any more.
+    /// Without this slot nothing would open the vault.
     #[error("the last key slot cannot be removed")]
     LastSlot,
     /// No slot has this id.
     #[error("the vault has no key slot {0}")]
     NoSuchSlot(u32),
-    /// The vault is getting another master key already.
+    /// The previous rotation of the master key has not ended.
     #[error("the rotation of the vault's key is under way")]
     Rotating,
-    /// No room for another.
+    /// All slots are in use.
     #[error("the vault has as many key slots as it can have ({SLOTS_MAX})")]
     TooManySlots,
-    /// The kernel has no random bytes.
+    /// The kernel provided no random bytes.
     #[error("no random bytes: {0}")]
     Random(io::Error),
 }
 
-/// What a vault is made of: chosen when it is made, the same for ever.
+/// Settings of a vault, chosen when it is created and never changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// In CTR mode, over contents, names, link targets and attributes.
+    /// Used in CTR mode for contents, names, link targets and attributes.
     pub cipher: Cipher,
-    /// Tags and digests of contents.
+    /// For tags and digests of contents.
     pub integrity: Integrity,
     /// How names are stored.
     pub names: NameMode,
 }
 
-/// The master key of an earlier key generation, under the present one.
+/// The master key of an earlier key generation, wrapped under the current master key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormerKey {
-    /// Which generation's: below the present one.
+    /// The key generation of this key, below the current one.
     pub generation: u32,
-    /// The key, sealed.
+    /// The wrapped key.
     pub wrapped: [u8; WRAPPED],
     /// The list of what is accepted under it.
     pub list: ListId,
 }
 
 impl FormerKey {
-    /// Wraps the master key of a generation for the vault with this id.
+    /// Wraps the master key `former` of key generation `generation` under `master`, for the vault with
+    /// the id `vault`.
     pub fn wrap(
         master: &Secret<32>,
         vault: &[u8; VAULT_ID],
@@ -135,22 +137,23 @@ fn former_context(vault: &[u8; VAULT_ID], generation: u32) -> Vec<u8> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VaultConfig {
     pub(super) id: [u8; VAULT_ID],
-    /// Rises with every change.
+    /// Increases with every change.
     pub(super) generation: u64,
     pub(super) settings: Settings,
     pub(super) key_generation: u32,
     pub(super) former: Vec<FormerKey>,
-    /// The id of the next slot: ids are not used twice.
+    /// The id of the next slot. Ids are never reused.
     pub(super) next_slot: u32,
     pub(super) slots: Vec<KeySlot>,
     pub(super) mac: [u8; 32],
 }
 
 impl VaultConfig {
-    /// A new vault with a random id, a random master key and one slot; returns the master key too.
+    /// Creates the configuration of a new vault, with a random id, a random master key and one slot.
+    /// Returns it with the master key.
     ///
     /// # Errors
-    /// When the slot cannot be made (cost, label, key file, memory, random bytes).
+    /// If the slot cannot be created (cost, label, key file, memory, random bytes).
     pub fn create(settings: Settings, first: &NewSlot) -> Result<(Self, Secret<32>), ConfigError> {
         let master = random_key()?;
         let mut id = [0; VAULT_ID];
@@ -170,12 +173,14 @@ impl VaultConfig {
         Ok((config, master))
     }
 
-    /// Another master key, and the configuration with it; the caller writes that. `slot` is its only key slot, with the same
-    /// number and label, and opens with what `new` says. The present master key is a former one there, until
-    /// `end_rotation`. Nothing is accepted under it before `accept`.
+    /// Generates a new master key. Returns it with the new configuration, which the caller must write.
+    /// The only slot of that configuration keeps the id and label of `slot`, and opens with the secret
+    /// in `new`. The current master key becomes its former key until `end_rotation`; nothing is accepted
+    /// under that key before `accept` is called.
     ///
     /// # Errors
-    /// `Rotating`; `Edited` for a master key that is not this vault's; `NoSuchSlot`; what a slot can fail with; `Random`.
+    /// `Rotating`; `Edited` if `master` is not this vault's master key; `NoSuchSlot`; any error of
+    /// creating a slot; `Random`.
     pub fn rotate(
         &self,
         master: &Secret<32>,
@@ -206,7 +211,8 @@ impl VaultConfig {
         Ok((config, next))
     }
 
-    /// Names the list of what is accepted under the former key. The configuration was not written yet.
+    /// Sets the list of what is accepted under the former key. Called before the configuration is first
+    /// written, so the generation stays the same.
     pub fn accept(&mut self, master: &Secret<32>, list: ListId) {
         for key in &mut self.former {
             key.list = list;
@@ -214,20 +220,21 @@ impl VaultConfig {
         self.mac = self.compute_mac(master);
     }
 
-    /// The list of what is accepted under the former key, if there is one.
+    /// The list of what is accepted under the former key, if there is a former key.
     pub fn former_list(&self) -> Option<ListId> {
         self.former.last().map(|key| key.list)
     }
 
-    /// Whether there are parts of the vault under a former master key.
+    /// Whether a rotation is under way: parts of the vault may still be under the former master key.
     pub fn is_rotating(&self) -> bool {
         !self.former.is_empty()
     }
 
-    /// Nothing is under the former master key any more: forgets it. The caller writes the new text.
+    /// Forgets the former master key. Called when nothing is under it any more. The caller must write
+    /// the new configuration.
     ///
     /// # Errors
-    /// `Edited` for a master key that is not this vault's.
+    /// `Edited` if `master` is not this vault's master key.
     pub fn end_rotation(&mut self, master: &Secret<32>) -> Result<(), ConfigError> {
         self.verify(master)?;
         self.former.clear();
@@ -235,10 +242,10 @@ impl VaultConfig {
         Ok(())
     }
 
-    /// Makes it newer than another one of the vault.
+    /// Raises the generation above `other`, the generation of another configuration of this vault.
     ///
     /// # Errors
-    /// `Edited` for a master key that is not this vault's.
+    /// `Edited` if `master` is not this vault's master key.
     pub fn outdate(&mut self, master: &Secret<32>, other: u64) -> Result<(), ConfigError> {
         self.verify(master)?;
         self.generation = self.generation.max(other);
@@ -251,41 +258,43 @@ impl VaultConfig {
         &self.id
     }
 
-    /// How often it was changed, and once more: of two the higher one is the newer.
+    /// Starts at 1 and increases with every change. Of two configurations, the one with the higher
+    /// generation is newer.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Which contents key new files are encrypted under.
+    /// The key generation of the contents key that new files are encrypted under.
     pub fn key_generation(&self) -> u32 {
         self.key_generation
     }
 
-    /// The former master key and its key generation, if there is one.
+    /// The former master key and its key generation, if there is one and it opens under `master`.
     pub fn former(&self, master: &Secret<32>) -> Option<(u32, Secret<32>)> {
         let key = self.former.last()?;
         Some((key.generation, key.open(master, &self.id)?))
     }
 
-    /// What the vault is made of. To be trusted only once `unlock` succeeded.
+    /// The vault's settings. Do not trust them before `unlock` has succeeded.
     pub fn settings(&self) -> Settings {
         self.settings
     }
 
-    /// The key slots, oldest first.
+    /// The key slots, by ascending id.
     pub fn slots(&self) -> &[KeySlot] {
         &self.slots
     }
 
-    /// The master key: tries every slot of the secret's kind, then verifies the whole configuration.
+    /// Recovers the master key: tries every slot of the secret's kind, then verifies the whole
+    /// configuration.
     ///
     /// # Errors
-    /// `WrongSecret`, `NoSlotOfThatKind`, `Edited` or `Slot`.
+    /// `WrongSecret`, `NoSlotOfThatKind`, `Edited`, `Damaged` or `Slot`.
     pub fn unlock(&self, secret: &SlotSecret) -> Result<Secret<32>, ConfigError> {
         self.unlock_slot(secret).map(|(_, master)| master)
     }
 
-    /// `unlock`, with the id of the slot that opened.
+    /// Like `unlock`, but also returns the id of the slot that opened.
     ///
     /// # Errors
     /// As `unlock`.
@@ -302,10 +311,11 @@ impl VaultConfig {
         Err(error)
     }
 
-    /// Adds a slot and returns its id. The caller writes the new text.
+    /// Adds a slot and returns its id. The caller must write the new configuration.
     ///
     /// # Errors
-    /// `Edited` for a master key that is not this vault's; what a slot can fail with; `TooManySlots`.
+    /// `Edited` if `master` is not this vault's master key; any error of creating a slot;
+    /// `TooManySlots`.
     pub fn add(&mut self, master: &Secret<32>, new: &NewSlot) -> Result<u32, ConfigError> {
         self.verify(master)?;
         let id = self.next_slot;
@@ -318,10 +328,10 @@ impl VaultConfig {
         Ok(id)
     }
 
-    /// Gives a slot another secret; number and label stay. The caller writes the new text.
+    /// Changes the secret of a slot; id and label stay. The caller must write the new configuration.
     ///
     /// # Errors
-    /// `Edited` for a master key that is not this vault's; `NoSuchSlot`; what a slot can fail with.
+    /// `Edited` if `master` is not this vault's master key; `NoSuchSlot`; any error of creating a slot.
     pub fn replace(&mut self, master: &Secret<32>, id: u32, new: &NewSlot) -> Result<(), ConfigError> {
         self.verify(master)?;
         let slot = self.slots.iter_mut().find(|slot| slot.id == id).ok_or(ConfigError::NoSuchSlot(id))?;
@@ -331,11 +341,11 @@ impl VaultConfig {
         Ok(())
     }
 
-    /// Removes a slot. The caller writes the new text; a copy of the old one still opens with what the
-    /// slot opened with.
+    /// Removes a slot. The caller must write the new configuration. A copy of the old one still opens
+    /// with the slot's secret.
     ///
     /// # Errors
-    /// `Edited` for a master key that is not this vault's; `NoSuchSlot`; `LastSlot`.
+    /// `Edited` if `master` is not this vault's master key; `NoSuchSlot`; `LastSlot`.
     pub fn remove(&mut self, master: &Secret<32>, id: u32) -> Result<(), ConfigError> {
         self.verify(master)?;
         let at = self.removable(id)?;
@@ -344,16 +354,16 @@ impl VaultConfig {
         Ok(())
     }
 
-    /// The index of a slot that can be removed; needs no key.
+    /// The index of a slot, if it may be removed. Needs no key.
     ///
     /// # Errors
-    /// If there is no such slot, or no other.
+    /// `NoSuchSlot`; `LastSlot`.
     pub fn removable(&self, id: u32) -> Result<usize, ConfigError> {
         let at = self.slots.iter().position(|slot| slot.id == id).ok_or(ConfigError::NoSuchSlot(id))?;
         if self.slots.len() == 1 { Err(ConfigError::LastSlot) } else { Ok(at) }
     }
 
-    /// Whether a holder of this master key wrote it.
+    /// Whether the MAC verifies, so that a holder of this master key wrote the configuration.
     pub fn is_authentic(&self, master: &Secret<32>) -> bool {
         ct_eq(&self.compute_mac(master), &self.mac)
     }
@@ -381,7 +391,8 @@ impl VaultConfig {
         MacKey::new(Mac::Kmac256, key.expose(), b"warpcrypt v2 configuration").digest(&[&self.canonical()])
     }
 
-    /// Everything but the MAC as bytes: numbers big-endian, what varies in length behind its length.
+    /// The MAC's input: everything but the MAC. Numbers are big-endian; variable-length parts are
+    /// length-prefixed.
     fn canonical(&self) -> Vec<u8> {
         let mut out = VERSION.to_be_bytes().to_vec();
         out.extend_from_slice(&self.id);
@@ -418,7 +429,7 @@ fn random_key() -> Result<Secret<32>, ConfigError> {
     Ok(key)
 }
 
-/// Appends the length (32 bits, big-endian) and the bytes.
+/// Appends the length of `bytes` (32 bits, big-endian), then `bytes`.
 fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
     out.extend_from_slice(bytes);

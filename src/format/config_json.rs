@@ -1,4 +1,4 @@
-//! The configuration as JSON: text to checked values and back.
+//! The configuration as JSON: parsing into checked values, and writing.
 
 use super::{
     config::{
@@ -66,15 +66,15 @@ enum KdfText {
 }
 
 impl VaultConfig {
-    /// Reads a configuration. What it says is checked for shape only: `unlock` proves who wrote it.
+    /// Parses a configuration. Only its form is checked; `unlock` verifies who wrote it.
     ///
     /// # Errors
-    /// `UnknownVersion`, `Damaged`, `CostTooHigh`, `CostTooLow` or `BadLabel`.
+    /// `UnknownVersion`, `Damaged`, or `Slot` with `CostTooHigh`, `CostTooLow` or `BadLabel`.
     pub fn parse(text: &[u8]) -> Result<Self, ConfigError> {
         if text.len() > TEXT_MAX {
             return Err(damaged(format!("{} bytes are more than a configuration has", text.len())));
         }
-        // The version first: what else a text of another version holds is not ours to judge.
+        // Check the version first: the fields of another version are unknown to this program.
         let probe: Probe = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
         if probe.format != u64::from(VERSION) {
             return Err(ConfigError::UnknownVersion(probe.format));
@@ -104,15 +104,16 @@ impl VaultConfig {
             mac: text.mac.0,
         };
         check_generations(&config)?;
-        // An array is read as an object without names, and null as a label that is missing.
+        // Compare with the form that would be written: serde also accepts an array in place of an
+        // object, and null for a missing label.
         let same = serde_json::to_value(Text::from(&config)).is_ok_and(|written| written == value);
         if same { Ok(config) } else { Err(damaged("fields are not in the form that they have".to_owned())) }
     }
 
-    /// The text to store.
+    /// The JSON text to store.
     pub fn to_json(&self) -> String {
         // invariant: strings, numbers and lists of them always serialise
-        let json = serde_json::to_string_pretty(&Text::from(self)).expect("plain data"); // invariant: no map key but strings
+        let json = serde_json::to_string_pretty(&Text::from(self)).expect("plain data"); // invariant: string keys
         json + "\n"
     }
 }
@@ -184,7 +185,7 @@ impl From<&KeySlot> for SlotText {
     }
 }
 
-/// Ids rise and stay below the next one: none occurs twice.
+/// Checks the number of slots, and that ids ascend up to `next`, so that none occurs twice.
 fn check_ids(slots: &[KeySlot], next: u32) -> Result<(), ConfigError> {
     if slots.is_empty() || slots.len() > SLOTS_MAX {
         return Err(damaged(format!("{} key slots, a vault has 1 to {SLOTS_MAX}", slots.len())));
@@ -196,7 +197,8 @@ fn check_ids(slots: &[KeySlot], next: u32) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The configuration's own is in range; those of former keys rise and stay below the present one.
+/// Checks that the configuration's generation is in range, and that the generations of former keys
+/// ascend and stay below the current one.
 fn check_generations(config: &VaultConfig) -> Result<(), ConfigError> {
     if config.generation == 0 || config.generation >= GENERATION_LIMIT {
         return Err(damaged(format!("generation {} is out of range", config.generation)));
@@ -225,12 +227,13 @@ fn by_name<T: Copy>(
     })
 }
 
-/// What is wrong may hold words of the text, which is anybody's: nothing of it may steer a terminal.
+/// The message may quote the configuration, which anyone could have written, so control characters are
+/// replaced before it reaches a terminal.
 fn damaged(what: String) -> ConfigError {
     ConfigError::Damaged { what: printable(&what) }
 }
 
-/// Bytes written as lower-case hexadecimal digits, exactly so many.
+/// `N` bytes, written as lower-case hexadecimal digits.
 struct Hex<const N: usize>([u8; N]);
 
 impl<const N: usize> Serialize for Hex<N> {

@@ -1,5 +1,5 @@
-//! A directory's id: 16 random bytes, authenticated, in a small file of its own. Names are encrypted
-//! under it, so a stored name means nothing in another directory.
+//! Directory ids: 16 random bytes, stored with a MAC in a small file per directory. Names are encrypted
+//! under the id of their directory, so a stored name is meaningless in any other.
 
 use super::keys;
 use crate::crypto::{
@@ -11,9 +11,9 @@ use crate::crypto::{
 };
 use std::io;
 
-/// Bytes of an id.
+/// Size of an id in bytes.
 pub const ID: usize = 16;
-/// Bytes of the file: id and MAC.
+/// Size of the id file in bytes: id and MAC.
 pub const DIR_ID_FILE: usize = 32;
 
 /// A directory's id.
@@ -21,10 +21,10 @@ pub const DIR_ID_FILE: usize = 32;
 pub struct DirId(pub [u8; ID]);
 
 impl DirId {
-    /// A new one.
+    /// Generates a new id.
     ///
     /// # Errors
-    /// When the kernel has no random bytes.
+    /// If the kernel provides no random bytes.
     pub fn random() -> io::Result<Self> {
         let mut id = [0; ID];
         random::fill(&mut id)?;
@@ -37,13 +37,13 @@ impl DirId {
 pub struct DirIdKey(MacKey);
 
 impl DirIdKey {
-    /// The vault's.
+    /// Derives the key from the vault's master key.
     pub fn derive(master: &Secret<32>) -> Self {
         let key = subkey(master, keys::DIR_IDS);
         DirIdKey(MacKey::new(Mac::Kmac256, key.expose(), b"warpcrypt v2 directory id"))
     }
 
-    /// Content of the id file.
+    /// The content of the id file for `id`.
     pub fn encode(&self, id: &DirId) -> [u8; DIR_ID_FILE] {
         let mut out = [0; DIR_ID_FILE];
         out[..ID].copy_from_slice(&id.0);
@@ -51,10 +51,10 @@ impl DirIdKey {
         out
     }
 
-    /// The id in an id file's content.
+    /// Parses and verifies the content of an id file.
     ///
     /// # Errors
-    /// `AuthError` if this vault's key did not write it, whole.
+    /// `AuthError` if the content is not exactly what this key's `encode` returns for an id.
     pub fn decode(&self, content: &[u8]) -> Result<DirId, AuthError> {
         let (id, mac) = content.split_first_chunk::<ID>().ok_or(AuthError)?;
         if ct_eq(mac, &self.0.tag(&[id])) { Ok(DirId(*id)) } else { Err(AuthError) }

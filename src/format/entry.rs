@@ -1,37 +1,37 @@
-//! Entries: two slots a chunk, so that an overwrite never destroys what was durable.
+//! Entries: two slots per chunk, so that overwriting a chunk never destroys its durable version.
 
 use crate::crypto::chunk::{Nonce, Tag};
 
-/// Bytes of a slot.
+/// Size of a slot in bytes.
 pub const SLOT: usize = 32;
-/// Bytes of an entry.
+/// Size of an entry in bytes.
 pub const ENTRY: usize = 64;
-/// Epochs are below this: a slot has 48 bits for one.
+/// Upper bound (exclusive) of an epoch: a slot has 48 bits for it.
 pub const EPOCH_LIMIT: u64 = 1 << 48;
 
-/// Where the epoch starts in a slot, and where the tag does.
+/// Offsets of epoch and tag in a slot.
 const EPOCH_AT: usize = 10;
 const TAG_AT: usize = 16;
 
-/// One version of a chunk.
+/// A version of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
-    /// All zero for a punched hole.
+    /// All zeros for a punched hole.
     pub nonce: Nonce,
     /// 1 to 2^48 - 1.
     pub epoch: u64,
-    /// Of the ciphertext, or of the hole.
+    /// Tag of the ciphertext, or of the hole.
     pub tag: Tag,
 }
 
 impl Slot {
-    /// Whether the slot stands for a hole punched over data. (A random nonce is zero once in 2^80; its
-    /// chunk would fail to authenticate as a hole, never read as one.)
+    /// Whether the slot represents a hole punched over data. A random nonce is zero with probability
+    /// 2^-80; such a chunk would fail to authenticate as a hole, and would never be read as one.
     pub fn is_hole(&self) -> bool {
         self.nonce == [0; 10]
     }
 
-    /// From 32 bytes; `None` if the epoch is 0, whatever the other bytes.
+    /// Decodes 32 bytes; `None` if the epoch is 0, regardless of the other bytes.
     pub fn decode(bytes: &[u8; SLOT]) -> Option<Self> {
         let mut epoch = [0; 8];
         epoch[2..].copy_from_slice(&bytes[EPOCH_AT..TAG_AT]);
@@ -45,7 +45,7 @@ impl Slot {
         Some(Slot { nonce, epoch, tag })
     }
 
-    /// To 32 bytes: nonce, epoch (48 bits, big-endian), tag.
+    /// Encodes to 32 bytes: nonce, epoch (48 bits, big-endian), tag.
     pub fn encode(&self) -> [u8; SLOT] {
         debug_assert!(self.epoch > 0 && self.epoch < EPOCH_LIMIT);
         let mut out = [0; SLOT];
@@ -56,26 +56,26 @@ impl Slot {
     }
 }
 
-/// Two slots; either may be empty.
+/// The two slots of a chunk; either may be empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Entry(pub [Option<Slot>; 2]);
 
 impl Entry {
-    /// From 64 bytes. A slot of epoch 0 is empty (whatever its other bytes).
+    /// Decodes 64 bytes. A slot with epoch 0 is empty, regardless of its other bytes.
     pub fn decode(bytes: &[u8; ENTRY]) -> Self {
         let (first, second) = bytes.split_at(SLOT);
         let slot = |half: &[u8]| half.try_into().ok().and_then(Slot::decode);
         Entry([slot(first), slot(second)])
     }
 
-    /// To 64 bytes; an empty slot is zeros.
+    /// Encodes to 64 bytes; an empty slot is all zeros.
     pub fn encode(&self, out: &mut [u8; ENTRY]) {
         for (half, slot) in out.chunks_exact_mut(SLOT).zip(&self.0) {
             half.copy_from_slice(&slot.map_or([0; SLOT], |slot| slot.encode()));
         }
     }
 
-    /// The slot of the largest epoch.
+    /// The slot with the highest epoch.
     pub fn newest(&self) -> Option<&Slot> {
         match &self.0 {
             [Some(a), Some(b)] => Some(if b.epoch > a.epoch { b } else { a }),
@@ -83,7 +83,8 @@ impl Entry {
         }
     }
 
-    /// Place and slot of the largest epoch that is not above `base` (if given) or equals `target` (if given).
+    /// Index and content of the slot with the highest epoch, among those whose epoch is at most `base`
+    /// (if given) or equals `target` (if given).
     pub fn current(&self, base: Option<u64>, target: Option<u64>) -> Option<(usize, Slot)> {
         let mut best: Option<(usize, Slot)> = None;
         for (place, slot) in self.0.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! The list of what a vault still accepts under its former key: 16 bytes for each thing, ascending, in blocks that each have
-//! a MAC. It is written once, when a rotation begins, under the new master key.
+//! The list of what a vault accepts under its former key: a 16-byte item for each object, in ascending order,
+//! in blocks that each have a MAC. It is written once, at the start of a rotation, under the new master key.
 
 use super::keys;
 use crate::crypto::{
@@ -8,55 +8,55 @@ use crate::crypto::{
     secret::{Secret, ct_eq},
 };
 
-/// Bytes of a list's id.
+/// Size of a list's id in bytes.
 pub const LIST_ID: usize = 12;
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BLOCK: usize = 4096;
-/// Bytes of an item.
+/// Size of an item in bytes.
 pub const ITEM: usize = 16;
-/// Items of a block.
+/// Number of items in a block.
 pub const ITEMS: usize = (BLOCK - MAC) / ITEM;
 
-/// Bytes of a block's MAC, which ends it.
+/// Size in bytes of the MAC at the end of a block.
 const MAC: usize = 16;
 
-/// Stands for one thing.
+/// A MAC that represents one accepted object.
 pub type Item = [u8; ITEM];
 
-/// A list as the configuration has it.
+/// Reference to a list, as stored in the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListId {
-    /// Tells it from other lists; the name of its file ends with it.
+    /// Distinguishes it from other lists. The name of its file ends with it.
     pub id: [u8; LIST_ID],
-    /// How many items it has.
+    /// Number of items in the list.
     pub items: u64,
 }
 
 impl ListId {
-    /// How many blocks it has.
+    /// Number of blocks in the list.
     pub fn blocks(&self) -> u64 {
         self.items.div_ceil(ITEMS as u64)
     }
 }
 
-/// The kind of thing that an item stands for.
+/// The kind of object that an item represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listed {
-    /// A file: its clean record.
+    /// A file: the clean record.
     File,
-    /// A directory: its id file.
+    /// A directory: the id file.
     Directory,
-    /// An encrypted name, as it is stored.
+    /// An encrypted name, in its stored form.
     Name,
-    /// A link's stored target.
+    /// The stored target of a symbolic link.
     Link,
-    /// The file with a long target.
+    /// The file that holds a long target.
     LongTarget,
-    /// An attribute's stored name.
+    /// The stored name of an attribute.
     AttributeName,
-    /// An attribute's stored value.
+    /// The stored value of an attribute.
     Attribute,
-    /// A list of attributes.
+    /// The file that holds a list of attributes.
     Attributes,
 }
 
@@ -75,29 +75,30 @@ impl Listed {
     }
 }
 
-/// Makes items and blocks.
+/// Keys for the items and blocks of a list.
 pub struct ListKeys {
     items: MacKey,
     blocks: MacKey,
 }
 
 impl ListKeys {
-    /// Those of a master key, the one that a rotation makes.
+    /// Derives the keys from the new master key of a rotation.
     pub fn derive(master: &Secret<32>) -> Self {
         let key = subkey(master, keys::FORMER_LIST);
         let of = |custom| MacKey::new(Mac::Kmac256, key.expose(), custom);
         ListKeys { items: of(b"warpcrypt v2 former item"), blocks: of(b"warpcrypt v2 former block") }
     }
 
-    /// The item of a thing with these stored bytes.
+    /// The item of an object with these stored bytes.
     pub fn item(&self, kind: Listed, stored: &[u8]) -> Item {
         self.items.tag(&[&[kind.number()], stored])
     }
 
-    /// The block of this index of a list, of one to [`ITEMS`] items; the last one fills it.
+    /// Makes block number `index` of a list. `items` are 1 to [`ITEMS`] items; the last one is repeated
+    /// to fill the block.
     ///
     /// # Panics
-    /// Without an item, or with too many.
+    /// If there is no item, or there are more than [`ITEMS`].
     pub fn seal(&self, list: &ListId, index: u64, items: &[Item]) -> [u8; BLOCK] {
         let mut block = [0; BLOCK];
         let filled = items.iter().chain(std::iter::repeat(&items[items.len() - 1])).take(ITEMS);
@@ -110,7 +111,8 @@ impl ListKeys {
         block
     }
 
-    /// The items of a block, ascending; `None` if it does not authenticate as that block of that list.
+    /// The items of a block, in ascending order; `None` if it does not authenticate as block
+    /// `index` of `list`.
     pub fn open<'a>(&self, list: &ListId, index: u64, block: &'a [u8; BLOCK]) -> Option<&'a [Item]> {
         let mac = self.mac(list, index, block);
         ct_eq(&mac, &block[BLOCK - MAC..]).then(|| block[..ITEMS * ITEM].as_chunks::<ITEM>().0)

@@ -1,4 +1,5 @@
-//! Key slots: the master key, wrapped under what a password, a key file or a recovery key gives.
+//! Key slots: the master key, wrapped under a key derived from a password, a key file, both, or a recovery
+//! key.
 
 use super::recovery_key::RecoveryKey;
 use crate::crypto::{
@@ -13,62 +14,63 @@ use crate::crypto::{
 use std::{fmt, io, ops::RangeInclusive};
 use zeroize::Zeroizing;
 
-/// Bytes of a slot's salt.
+/// Size of a slot's salt in bytes.
 pub const SALT: usize = 32;
-/// Bytes of a wrapped master key.
+/// Size of a wrapped master key in bytes.
 pub const WRAPPED: usize = 32 + SivKey::OVERHEAD;
-/// Bytes that a key file may have.
+/// Allowed length of a key file in bytes.
 pub const KEY_FILE_LEN: RangeInclusive<usize> = 16..=1 << 20;
-/// Longest label, in bytes.
+/// Maximum length of a label in bytes.
 pub const LABEL_MAX: usize = 64;
-/// What a password costs unless `init` measures something better: 256 MiB, three passes, four lanes.
+/// Argon2 cost of a password unless `init` measures a better one: 256 MiB, three passes, four lanes.
 pub const DEFAULT_COST: Argon2Cost = Argon2Cost { memory_kib: 256 << 10, passes: 3, lanes: 4 };
-/// The most that a configuration may ask for: 4 GiB, so that a forged one cannot exhaust the machine.
+/// Highest cost that a configuration may request, with 4 GiB of memory, so that a forged configuration
+/// cannot exhaust the machine.
 pub const MAX_COST: Argon2Cost = Argon2Cost { memory_kib: 4 << 20, passes: 64, lanes: 64 };
 
-/// Why a slot cannot be made or tried.
+/// Why a slot cannot be created or tried.
 #[derive(Debug, thiserror::Error)]
 pub enum SlotError {
-    /// A password slot asks for more than any vault needs.
+    /// The Argon2 cost is above `MAX_COST`.
     #[error("a key slot asks for {value} Argon2 {what}, more than the limit of {limit}")]
     CostTooHigh {
-        /// Which number.
+        /// The parameter in question.
         what: &'static str,
-        /// The number found.
+        /// Its value.
         value: u32,
-        /// The highest number allowed.
+        /// Its maximum.
         limit: u32,
     },
-    /// A password slot has a cost below what Argon2 defines.
+    /// The Argon2 cost is below the minimum that Argon2 defines.
     #[error("a key slot has no valid Argon2 cost: at least one pass, one lane and 8 KiB a lane")]
     CostTooLow,
-    /// A key file that is too short to be a key, or too long.
+    /// A key file that is too short or too long.
     #[error("a key file has 16 bytes to 1 MiB, this one has {0} bytes")]
     KeyFileSize(usize),
-    /// A label that is too long or has control characters.
+    /// A label that is too long or contains control characters.
     #[error("a label has at most 64 bytes and no control characters")]
     BadLabel,
-    /// Argon2 failed, for lack of memory for example.
+    /// Argon2 failed, for example for lack of memory.
     #[error("argon2id: {0}")]
     Kdf(String),
-    /// A slot asks for more memory than the machine can spare.
+    /// The Argon2 cost requires more memory than the machine can spare.
     #[error(transparent)]
     TooMuchMemory(#[from] TooMuchMemory),
-    /// The kernel has no random bytes.
+    /// The kernel provided no random bytes.
     #[error("no random bytes: {0}")]
     Random(io::Error),
 }
 
-/// What a slot opens with.
+/// Kinds of secret that open a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SlotKind {
     /// A password.
     Password,
-    /// A file of random bytes.
+    /// A key file.
     KeyFile,
-    /// A printed key.
+    /// A recovery key.
     Recovery,
-    /// A password and a file of random bytes, neither of which is enough.
+    /// A password and a key file, both of which are required.
     PasswordAndKeyFile,
 }
 
@@ -83,21 +85,21 @@ impl fmt::Display for SlotKind {
     }
 }
 
-/// The secret that opens a slot, or that a new one shall open with.
+/// A secret that opens a slot, or that a new slot is created for.
 #[derive(Clone, Copy)]
 pub enum SlotSecret<'a> {
-    /// A password (no trailing newline).
+    /// A password, without trailing newline.
     Password(&'a [u8]),
     /// Content of a key file.
     KeyFile(&'a [u8]),
-    /// A recovery key, parsed.
+    /// A parsed recovery key.
     Recovery(&'a RecoveryKey),
     /// A password, and the content of a key file.
     PasswordAndKeyFile(&'a [u8], &'a [u8]),
 }
 
 impl SlotSecret<'_> {
-    /// The kind of slot that it opens.
+    /// The kind of slot that this secret opens.
     pub fn kind(&self) -> SlotKind {
         match self {
             SlotSecret::Password(_) => SlotKind::Password,
@@ -108,65 +110,65 @@ impl SlotSecret<'_> {
     }
 }
 
-/// A slot to be made.
+/// Parameters of a new slot.
 #[derive(Clone, Copy)]
 pub struct NewSlot<'a> {
-    /// What will open it.
+    /// The secret that will open it.
     pub secret: SlotSecret<'a>,
-    /// What a password shall cost; the other kinds ignore it.
+    /// Argon2 cost of a password; ignored for slots without one.
     pub cost: Argon2Cost,
-    /// When, in seconds since 1970.
+    /// Time of creation, in seconds since 1970.
     pub created: u64,
-    /// A word for people: at most 64 bytes, no control characters.
+    /// Description for users: at most 64 bytes, no control characters.
     pub label: Option<&'a str>,
 }
 
 /// A key slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeySlot {
-    /// Unique in the vault, never used again.
+    /// Unique in the vault, never reused.
     pub id: u32,
-    /// When it was made, in seconds since 1970.
+    /// Time of creation, in seconds since 1970.
     pub created: u64,
-    /// A word for people.
+    /// Description for users.
     pub label: Option<String>,
-    /// How its key is derived.
+    /// Derivation of the wrapping key.
     pub kdf: Kdf,
-    /// The master key, sealed.
+    /// The wrapped master key.
     pub wrapped: [u8; WRAPPED],
 }
 
-/// How the key of a slot is derived from the secret that opens it.
+/// Derivation of a slot's wrapping key from the secret that opens the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kdf {
     /// Argon2id (RFC 9106) of a password.
     Password {
-        /// Random.
+        /// Random bytes.
         salt: [u8; SALT],
-        /// Within `MAX_COST`.
+        /// At most `MAX_COST`.
         cost: Argon2Cost,
     },
-    /// KMAC256 of a key file's content, the salt its key.
+    /// KMAC256 of a key file's content, with the salt as the key.
     KeyFile {
-        /// Random.
+        /// Random bytes.
         salt: [u8; SALT],
     },
-    /// KMAC256 of a recovery key, the salt its key.
+    /// KMAC256 of a recovery key, with the salt as the key.
     Recovery {
-        /// Random.
+        /// Random bytes.
         salt: [u8; SALT],
     },
-    /// KMAC256 of a key file's content, its key Argon2id of a password.
+    /// KMAC256 of a key file's content, with Argon2id of a password as the key.
     PasswordAndKeyFile {
-        /// Random.
+        /// Random bytes.
         salt: [u8; SALT],
-        /// Within `MAX_COST`.
+        /// At most `MAX_COST`.
         cost: Argon2Cost,
     },
 }
 
 impl KeySlot {
-    /// What opens it.
+    /// The kind of secret that opens this slot.
     pub fn kind(&self) -> SlotKind {
         match self.kdf {
             Kdf::Password { .. } => SlotKind::Password,
@@ -176,7 +178,7 @@ impl KeySlot {
         }
     }
 
-    /// What trying a password for it costs, if it opens with one.
+    /// The Argon2 cost of trying a password; `None` if the slot has none.
     pub fn cost(&self) -> Option<Argon2Cost> {
         match self.kdf {
             Kdf::Password { cost, .. } | Kdf::PasswordAndKeyFile { cost, .. } => Some(cost),
@@ -184,7 +186,7 @@ impl KeySlot {
         }
     }
 
-    /// Wraps `master` under a new slot.
+    /// Creates a slot that wraps `master`.
     pub(super) fn make(
         id: u32,
         vault: &[u8; 16],
@@ -202,14 +204,14 @@ impl KeySlot {
                 Kdf::PasswordAndKeyFile { salt, cost: check_cost(new.cost)? }
             }
         };
-        let key = kdf.key(&new.secret)?.expect("a key of its kind"); // invariant: made for this secret
+        let key = kdf.key(&new.secret)?.expect("a key of its kind"); // invariant: KDF of this secret
         let sealed = wrapping(&key).seal(&[&context(vault, id, &kdf)], master.expose());
         let mut wrapped = [0; WRAPPED];
         wrapped.copy_from_slice(&sealed);
         Ok(KeySlot { id, created: new.created, label: new.label.map(str::to_owned), kdf, wrapped })
     }
 
-    /// The master key, if `secret` opens this slot.
+    /// The master key; `None` if `secret` does not open this slot.
     pub(super) fn open(
         &self,
         vault: &[u8; 16],
@@ -223,7 +225,7 @@ impl KeySlot {
 }
 
 impl Kdf {
-    /// Kind, cost and salt as bytes: part of what the wrapping and the configuration's MAC bind.
+    /// Kind, cost and salt as bytes. Both the wrapping and the configuration's MAC cover them.
     pub(super) fn encode(&self) -> Vec<u8> {
         let (kind, cost, salt) = match self {
             Kdf::Password { salt, cost } => (1, Some(cost), salt),
@@ -260,7 +262,8 @@ impl Kdf {
     }
 }
 
-/// Argon2id of a password, if the machine has the memory: nothing has authenticated the cost.
+/// Argon2id of a password. Checks first that the machine has the memory, because the cost is not
+/// authenticated at this point.
 fn stretch(password: &[u8], salt: &[u8; SALT], cost: Argon2Cost) -> Result<Secret<32>, SlotError> {
     check_memory(cost.memory_kib)?;
     argon2id(password, salt, cost).map_err(SlotError::Kdf)
@@ -270,7 +273,7 @@ fn check_key_file(content: &[u8]) -> Result<(), SlotError> {
     if KEY_FILE_LEN.contains(&content.len()) { Ok(()) } else { Err(SlotError::KeyFileSize(content.len())) }
 }
 
-/// A uniform key from a secret that has the entropy but not the shape: KMAC256 under the salt.
+/// Derives a uniform key from a secret with enough entropy, by KMAC256 under the salt.
 fn extract(salt: &[u8; SALT], custom: &[u8], secret: &[u8]) -> Secret<32> {
     Secret::new_with(|out| MacKey::new(Mac::Kmac256, salt, custom).mac(&[secret], out))
 }
@@ -279,12 +282,13 @@ fn wrapping(key: &Secret<32>) -> SivKey {
     SivKey::new(Cipher::Aes256, key)
 }
 
-/// What a wrapped key is bound to: moved to another vault, slot or set of parameters it does not open.
+/// The associated data of a wrapped key: in another vault or slot, or with other parameters, it
+/// does not open.
 fn context(vault: &[u8; 16], id: u32, kdf: &Kdf) -> Vec<u8> {
     [b"warpcrypt v2 key slot", &vault[..], &id.to_be_bytes(), &kdf.encode()].concat()
 }
 
-/// Refuses a cost that would exhaust the machine, and one that Argon2 does not define.
+/// Refuses a cost that would exhaust the machine, and one that Argon2 does not allow.
 pub(super) fn check_cost(cost: Argon2Cost) -> Result<Argon2Cost, SlotError> {
     for (what, value, limit) in [
         ("memory (KiB)", cost.memory_kib, MAX_COST.memory_kib),
@@ -301,7 +305,7 @@ pub(super) fn check_cost(cost: Argon2Cost) -> Result<Argon2Cost, SlotError> {
     Ok(cost)
 }
 
-/// Refuses a label that would spoil a terminal.
+/// Refuses a label that is too long or could disturb a terminal.
 pub(super) fn check_label(label: Option<&str>) -> Result<(), SlotError> {
     match label {
         Some(text) if text.len() > LABEL_MAX || text.chars().any(char::is_control) => {

@@ -1,6 +1,7 @@
-//! Symbolic link targets: encrypted, authenticated, and of a length that the stored link alone tells.
+//! Symbolic link targets: encrypted and authenticated. The length of a target follows from the
+//! stored link alone.
 //!
-//! A target that is too long for that lies in a file, and the stored link says in which.
+//! A target that is too long for a link is stored in a file, which the stored link names.
 
 use super::{
     bytes::{base64_len, from_base64, to_base64},
@@ -10,24 +11,24 @@ use super::{
 use crate::crypto::{AuthError, cipher::Cipher, kdf::subkey, random, secret::Secret, siv::SivKey};
 use std::{ffi::OsString, io};
 
-/// Bytes of the random nonce in front: equal targets must not look equal.
+/// Size in bytes of the random nonce in front. It makes equal targets look different.
 pub const NONCE: usize = 16;
-/// The longest stored target that Linux takes.
+/// Maximum length in bytes of a stored target on Linux.
 pub const STORED_MAX: usize = 4095;
-/// The longest target that Linux has.
+/// Maximum length in bytes of a target on Linux.
 pub const TARGET_MAX: usize = 4095;
-/// Bytes of the longest file with a target.
+/// Maximum size in bytes of a file that holds a target.
 pub const LONG_MAX: usize = TARGET_MAX + SivKey::OVERHEAD;
 
-/// What encryption adds before base64.
+/// Bytes that encryption adds before base64 encoding.
 const OVERHEAD: usize = NONCE + SivKey::OVERHEAD;
 
-/// What the stored text of a long target begins with.
+/// Prefix of the stored text of a long target.
 const LONG: &str = "warpcrypt.link.";
-/// Bytes of a long target's id.
+/// Size of a long target's id in bytes.
 const ID: usize = 16;
 
-/// What a stored link says of a target that lies in a file.
+/// Content of a stored link whose target is in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LongLink {
     id: [u8; ID],
@@ -35,19 +36,19 @@ pub struct LongLink {
 }
 
 impl LongLink {
-    /// From a stored text; `None` for one of another form.
+    /// Parses a stored text; `None` if it has another form.
     pub fn parse(stored: &[u8]) -> Option<LongLink> {
         let raw = from_base64(stored.strip_prefix(LONG.as_bytes())?)?;
         let (id, len) = raw.split_first_chunk::<ID>()?;
         Some(LongLink { id: *id, len: u16::from_be_bytes(len.try_into().ok()?) })
     }
 
-    /// The text to store.
+    /// The text to store in the link.
     pub fn text(&self) -> String {
         LONG.to_owned() + &to_base64(&[&self.id[..], &self.len.to_be_bytes()].concat())
     }
 
-    /// Name of the file with the target.
+    /// Name of the file that holds the target.
     pub fn file_name(&self) -> OsString {
         to_base64(&self.id).into()
     }
@@ -61,25 +62,26 @@ impl LongLink {
 /// Why a target cannot be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// Longer than `target_len(STORED_MAX)`, or a long one longer than `TARGET_MAX`.
+    /// Longer than `target_len(STORED_MAX)`, or longer than `TARGET_MAX` in the long form.
     #[error("link target of {0} bytes is too long to be stored encrypted")]
     TooLong(usize),
-    /// The kernel has no random bytes.
+    /// The kernel provided no random bytes.
     #[error("no random bytes: {0}")]
     Random(#[from] io::Error),
 }
 
-/// Length of the stored text of a target of `len` bytes.
+/// Length of the stored text for a target of `len` bytes.
 pub const fn stored_len(len: usize) -> usize {
     base64_len(len + OVERHEAD)
 }
 
-/// Length of the target whose stored text has `stored` bytes; 0 for what is too short to be one.
+/// Length of the target whose stored text has `stored` bytes; 0 if that is too short.
 pub const fn target_len(stored: usize) -> usize {
     (stored / 4 * 3 + stored % 4 * 3 / 4).saturating_sub(OVERHEAD)
 }
 
-/// Whether a stored text is not in the usual form: in that of a long target, or in one that a later version may have.
+/// Whether a stored text is not in the usual form: it is in that of a long target, or in one reserved
+/// for later versions.
 pub fn is_reserved(stored: &[u8]) -> bool {
     stored.starts_with(RESERVED.as_bytes())
 }
@@ -88,25 +90,25 @@ pub fn is_reserved(stored: &[u8]) -> bool {
 pub struct LinkKey(SivKey);
 
 impl LinkKey {
-    /// The vault's.
+    /// Derives the key from the vault's master key.
     pub fn derive(master: &Secret<32>, cipher: Cipher) -> Self {
         LinkKey(SivKey::new(cipher, &subkey(master, keys::LINKS)))
     }
 
-    /// The text to store: base64url of a fresh nonce and the sealed target.
+    /// Encrypts a target. Returns the text to store: base64url of a fresh nonce and the sealed target.
     ///
     /// # Errors
-    /// `LinkError`.
+    /// `TooLong` or `Random`.
     pub fn encode(&self, target: &[u8]) -> Result<String, LinkError> {
         let mut nonce = [0; NONCE];
         random::fill(&mut nonce)?;
         self.encode_under(nonce, target)
     }
 
-    /// The same under a nonce that was derived from the place and the target.
+    /// Like `encode`, but takes the nonce, which the caller has derived from the link's place and its target.
     ///
     /// # Errors
-    /// `LinkError`.
+    /// `TooLong`.
     pub fn encode_under(&self, nonce: [u8; NONCE], target: &[u8]) -> Result<String, LinkError> {
         if stored_len(target.len()) > STORED_MAX {
             return Err(LinkError::TooLong(target.len()));
@@ -115,20 +117,21 @@ impl LinkKey {
         Ok(to_base64(&[&nonce[..], &sealed].concat()))
     }
 
-    /// The target in a stored text.
+    /// Decrypts a stored text.
     ///
     /// # Errors
-    /// `AuthError` if `encode` did not make it.
+    /// `AuthError` if the text was not made by `encode` or `encode_under` with this key.
     pub fn decode(&self, stored: &[u8]) -> Result<Vec<u8>, AuthError> {
         let raw = from_base64(stored).ok_or(AuthError)?;
         let (nonce, sealed) = raw.split_first_chunk::<NONCE>().ok_or(AuthError)?;
         self.0.open(&[nonce], sealed)
     }
 
-    /// What to store for a target of any length: in the link, and in a file.
+    /// Encrypts a target of any length up to `TARGET_MAX`. Returns the link to store and the
+    /// content of its file.
     ///
     /// # Errors
-    /// `LinkError`.
+    /// `TooLong` or `Random`.
     pub fn encode_long(&self, target: &[u8]) -> Result<(LongLink, Vec<u8>), LinkError> {
         let len = u16::try_from(target.len()).ok().filter(|len| usize::from(*len) <= TARGET_MAX);
         let mut link = LongLink { id: [0; ID], len: len.ok_or(LinkError::TooLong(target.len()))? };
@@ -137,17 +140,18 @@ impl LinkKey {
         Ok((link, sealed))
     }
 
-    /// What to store in a target's file under the key `new`; `None` if it is not under this one.
+    /// Re-encrypts the content of a target's file under the key `new`; `None` if it does not
+    /// authenticate under this one.
     pub fn reseal_long(&self, new: &LinkKey, file_name: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
         let id = from_base64(file_name)?;
         let target = self.0.open(&[b"long", &id], sealed).ok()?;
         Some(new.0.seal(&[b"long", &id], &target))
     }
 
-    /// The target in a file.
+    /// Decrypts the content of a target's file.
     ///
     /// # Errors
-    /// `AuthError` if it is not that of this link.
+    /// `AuthError` if the content is not the target of this link.
     pub fn decode_long(&self, link: &LongLink, sealed: &[u8]) -> Result<Vec<u8>, AuthError> {
         let target = self.0.open(&[b"long", &link.id], sealed)?;
         if target.len() == link.target_len() { Ok(target) } else { Err(AuthError) }

@@ -1,4 +1,4 @@
-//! The printable master secret: all that is needed to open a vault whose configuration is lost.
+//! The printable master secret: everything needed to open a vault whose configuration is lost.
 
 use super::{
     config::{ConfigError, Settings, VAULT_ID, VaultConfig},
@@ -9,60 +9,60 @@ use super::{
 use crate::crypto::{cipher::Cipher, integrity::Integrity, secret::Secret};
 use zeroize::Zeroizing;
 
-/// Bytes of the secret.
+/// Length of the secret in bytes.
 const LEN: usize = 55;
-/// The version of this form.
+/// Version of the encoding.
 const VERSION: u8 = 1;
-/// Where each part begins.
+/// Offset of each part.
 const CIPHER_AT: usize = 1;
 const INTEGRITY_AT: usize = 2;
 const NAMES_AT: usize = 3;
 const GENERATION_AT: usize = 4;
 const VAULT_AT: usize = 7;
 const MASTER_AT: usize = VAULT_AT + VAULT_ID;
-/// Key generations that it can say are below this.
+/// Upper bound (exclusive) of the key generations that it can express.
 const GENERATION_LIMIT: u32 = 1 << 24;
 
-/// Why a text is no master secret.
+/// Why a text is not a master secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MasterSecretError {
-    /// A typo.
+    /// The text has a typo.
     #[error("this is no master secret: {0}")]
     Printed(#[from] PrintedError),
-    /// It names something that this version does not know.
+    /// It contains a value that this version does not know.
     #[error("this master secret was made by a newer version of warpcrypt")]
     Unknown,
 }
 
-/// The master key of a vault and what the vault is made of; wiped on drop.
+/// The master key of a vault, with its id and settings. Wiped on drop.
 pub struct MasterSecret {
     /// The vault's id.
     pub vault: [u8; VAULT_ID],
-    /// What it is made of.
+    /// The vault's settings.
     pub settings: Settings,
-    /// Which key generation the key is of.
+    /// The key generation of `master`.
     pub key_generation: u32,
-    /// The key.
+    /// The master key.
     pub master: Secret<32>,
 }
 
 impl MasterSecret {
-    /// That of a vault.
+    /// The master secret of a vault.
     ///
     /// # Errors
-    /// `Edited` for a master key that is not this vault's.
+    /// `Edited` if `master` is not this vault's master key; `Damaged` if its former key does not open.
     pub fn of(config: &VaultConfig, master: Secret<32>) -> Result<Self, ConfigError> {
         config.verify(&master)?;
         let VaultConfig { id: vault, settings, key_generation, .. } = *config;
         Ok(MasterSecret { vault, settings, key_generation, master })
     }
 
-    /// A configuration for the vault that lost it, with one slot. No copy that is left somewhere has as high a generation as
-    /// `generation`. `left` is one that authenticates under this key: while a rotation is under way it has the former key, which a
-    /// master secret does not.
+    /// Creates a configuration with one slot for a vault that lost its own. `generation` must be above
+    /// that of every remaining copy. `left` is a remaining copy that authenticates under this key. It
+    /// contributes the former key during a rotation, which a master secret does not contain.
     ///
     /// # Errors
-    /// When the slot cannot be made.
+    /// If the slot cannot be created.
     pub fn configure(
         &self,
         first: &NewSlot,
@@ -83,7 +83,7 @@ impl MasterSecret {
         Ok(config)
     }
 
-    /// The text to print; `None` if the key generation is too high for it.
+    /// The text to print; `None` if the key generation is too high to be expressed.
     pub fn to_text(&self) -> Option<Zeroizing<String>> {
         let mut bytes = Zeroizing::new([0; LEN]);
         bytes[0] = VERSION;
@@ -99,10 +99,10 @@ impl MasterSecret {
         Some(printed::to_text(&*bytes))
     }
 
-    /// The secret of a text.
+    /// Parses a printed text.
     ///
     /// # Errors
-    /// `MasterSecretError`.
+    /// `Printed` or `Unknown`.
     pub fn parse(text: &str) -> Result<Self, MasterSecretError> {
         let bytes = printed::parse::<LEN>(text)?;
         let known = Cipher::ALL.into_iter().find(|cipher| cipher_number(*cipher) == bytes[CIPHER_AT]);
@@ -122,7 +122,7 @@ impl MasterSecret {
     }
 }
 
-/// Numbers that stay, whatever comes; `docs/format.md` has them.
+/// These numbers are permanent; see `docs/format.md`.
 fn cipher_number(cipher: Cipher) -> u8 {
     match cipher {
         Cipher::Aes128 => 1,

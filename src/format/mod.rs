@@ -1,6 +1,7 @@
-//! The vault format, version 2: bytes to checked types and back. `docs/format.md` is the normative text.
+//! The vault format, version 2: parsing bytes into checked types, and encoding them. `docs/format.md` is
+//! the normative description.
 //!
-//! Nothing here does I/O: callers read and write, these modules say what the bytes are.
+//! Nothing here does I/O: callers read and write, these modules interpret the bytes.
 
 pub mod acl;
 mod bytes;

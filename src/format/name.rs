@@ -1,7 +1,7 @@
-//! Names of directory entries: what stands in the store for a plaintext name, and back.
+//! Names of directory entries: the conversion between plaintext names and names in the store.
 //!
-//! Encryption is deterministic under the directory's id, so that a look-up needs no listing. A name
-//! that its encoding would make too long is stored hashed, its ciphertext in a sidecar file beside it.
+//! Encryption is deterministic under the directory's id, so that a lookup needs no listing. A name whose
+//! encoding would be too long is stored as a hash, with its ciphertext in a sidecar file next to the entry.
 
 use super::{
     bytes::{base64_len, from_base64, pad16, to_base64, unpad16},
@@ -16,46 +16,47 @@ use crate::crypto::{
     siv::SivKey,
 };
 
-/// What every name that the vault keeps for itself begins with.
+/// Prefix of all names that the vault reserves for its own files.
 pub const RESERVED: &str = "warpcrypt.";
-/// The vault's configuration, in its root.
+/// The configuration, in the vault's root.
 pub const CONFIG_FILE: &str = "warpcrypt.json";
-/// Its second copy.
+/// The second copy of the configuration, in the vault's root.
 pub const CONFIG_COPY: &str = "warpcrypt.json.copy";
-/// A directory's id, in every directory.
+/// The directory's id, in every directory.
 pub const DIR_ID_NAME: &str = "warpcrypt.dir";
-/// The write lock, in the vault's root.
+/// The writer's lock, in the vault's root.
 pub const LOCK_FILE: &str = "warpcrypt.lock";
-/// Change times that are shown in place of the store's, in the vault's root.
+/// Change times that are shown instead of the store's, in the vault's root.
 pub const TIMES_FILE: &str = "warpcrypt.times";
-/// Prefix of a file that is not in place yet; whatever a crash leaves of them can go.
+/// Prefix of files that are not in place yet. A file left behind by a crash may be removed.
 pub const TEMPORARY: &str = "warpcrypt.tmp.";
-/// Prefix of what stood behind the blank header of a file, in the vault's root; no part of the plaintext tree.
+/// Prefix of data that was set aside, in the vault's root: a copy of what followed a file's blank header,
+/// or a directory made by a repair. Not part of the plaintext tree.
 pub const ASIDE: &str = "warpcrypt.aside.";
-/// Prefix of the new form of a file that is being rewritten, in the vault's root.
+/// Prefix of the new form of a file during its rewrite, in the vault's root.
 pub const REWRITE: &str = "warpcrypt.rewrite.";
 /// Prefix of the list of what is accepted under the former key, in the vault's root.
 pub const FORMER_LIST: &str = "warpcrypt.former.";
-/// Prefix of a directory with entries whose directory's id is lost.
+/// Prefix of a directory with entries that lost the id of their directory.
 pub const LOST: &str = "warpcrypt.lost.";
-/// Directory of the long targets of symbolic links, in the vault's root.
+/// Directory with the long targets of symbolic links, in the vault's root.
 pub const LINKS: &str = "warpcrypt.links";
-/// Directory of the extended attributes that the store did not take, in the vault's root.
+/// Directory with the lists of extended attributes that the store had no room for, in the vault's root.
 pub const LISTS: &str = "warpcrypt.xattrs";
-/// Prefix of the stored name of a long name.
+/// Prefix of the stored form of a long name.
 pub const LONG: &str = "warpcrypt.long.";
-/// What a long name's sidecar has behind the stored name.
+/// Suffix of a sidecar's name, after the stored name of its entry.
 pub const SIDECAR: &str = ".name";
-/// Prefix that keeps a plain name clear of the reserved ones.
+/// Escape prefix that separates plain names from reserved ones.
 pub const PLAIN: &str = "warpcrypt.plain.";
-/// The vault's own files that have one name each.
+/// The vault's own files with a fixed name.
 const FILES: [&str; 5] = [CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, LOCK_FILE, TIMES_FILE];
-/// The longest name, plain or stored.
+/// Maximum length of a name in bytes, plain or stored.
 pub const NAME_MAX: usize = 255;
-/// The longest name that is stored without a sidecar.
+/// Maximum length in bytes of a name that is stored without a sidecar.
 pub const SHORT_MAX: usize = 160;
 
-/// Bytes of the hash in a long stored name.
+/// Size in bytes of the hash in a long stored name.
 const HASH: usize = 32;
 
 const _: () = assert!(base64_len(SHORT_MAX + SivKey::OVERHEAD) <= NAME_MAX);
@@ -66,15 +67,15 @@ const _: () = assert!(base64_len(SHORT_MAX + 16 + SivKey::OVERHEAD) > NAME_MAX);
 pub enum NameMode {
     /// Encrypted and authenticated.
     Encrypted,
-    /// As they are: neither hidden nor protected.
+    /// Stored as they are: neither hidden nor protected.
     Plain,
 }
 
 impl NameMode {
-    /// Every mode.
+    /// All modes.
     pub const ALL: [NameMode; 2] = [NameMode::Encrypted, NameMode::Plain];
 
-    /// Its name in a vault's configuration and on the command line.
+    /// The mode's name in the configuration and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             NameMode::Encrypted => "encrypted",
@@ -83,41 +84,41 @@ impl NameMode {
     }
 }
 
-/// A stored name, and what goes into its sidecar if it is a long one.
+/// A stored name, with the content of its sidecar if it is a long one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Encoded {
-    /// The name in the store.
+    /// The name of the entry in the store.
     pub stored: Vec<u8>,
-    /// Content of `sidecar_name(&stored)`, which must be durable before the entry is.
+    /// Content of `sidecar_name(&stored)`. It must be durable before the entry.
     pub sidecar: Option<Vec<u8>>,
 }
 
-/// What a name found in the store is.
+/// Kinds of names found in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// An entry of the directory; decodes by itself.
+    /// An entry whose name decodes without a sidecar.
     Entry,
-    /// An entry whose sidecar is needed to decode it.
+    /// An entry whose name decodes only with its sidecar.
     Long,
-    /// A left-over of an unfinished write.
+    /// A leftover of an unfinished write.
     Temporary,
-    /// The vault's own: configuration, lock, directory id, sidecar.
+    /// A file of the vault's own: configuration, lock, directory id, sidecar.
     Own,
 }
 
-/// Why a name cannot be stored, or is none.
+/// Why a name cannot be stored or decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Longer than 255 bytes, or than a plain name that begins with `warpcrypt.` may be.
+    /// Longer than 255 bytes, or than 239 for a plain name that begins with `warpcrypt.`.
     #[error("name too long")]
     TooLong,
-    /// Empty, ".", "..", or with a slash or a zero byte.
+    /// Empty, ".", "..", or containing a slash or a zero byte.
     #[error("not a file name")]
     Invalid,
-    /// The stored name, or its sidecar, is not what this vault wrote in this directory.
+    /// The stored name, or its sidecar, was not written by this vault in this directory.
     #[error("stored name does not authenticate")]
     Forged,
-    /// A long name was given without its sidecar.
+    /// The sidecar of a long name is missing.
     #[error("sidecar of a long name is missing")]
     NoSidecar,
 }
@@ -130,7 +131,7 @@ pub struct NameKeys {
 }
 
 impl NameKeys {
-    /// The vault's.
+    /// Derives the keys from the vault's master key.
     pub fn derive(master: &Secret<32>, cipher: Cipher, mode: NameMode) -> Self {
         let hash = subkey(master, keys::LONG_NAMES);
         NameKeys {
@@ -140,12 +141,12 @@ impl NameKeys {
         }
     }
 
-    /// Whether a stored name means something under its directory's id only.
+    /// Whether a stored name is valid only under its directory's id.
     pub fn depend_on_directory(&self) -> bool {
         self.mode == NameMode::Encrypted
     }
 
-    /// What stands for `name` in the directory with this id.
+    /// Encodes `name` for the directory with this id.
     ///
     /// # Errors
     /// `TooLong` or `Invalid`.
@@ -161,8 +162,8 @@ impl NameKeys {
         Ok(Encoded { stored: self.long_name(&sealed).into_bytes(), sidecar: Some(sealed) })
     }
 
-    /// The name that `stored` stands for in the directory with this id; `sidecar` is the content of
-    /// `sidecar_name(stored)` if `classify` calls the name long.
+    /// Decodes the stored name of an entry of the directory with this id. `sidecar` is the content of
+    /// `sidecar_name(stored)`, required if `classify` returns `Long`.
     ///
     /// # Errors
     /// `Forged` or `NoSidecar`.
@@ -183,12 +184,12 @@ impl NameKeys {
         Ok(name)
     }
 
-    /// Whether `content` is what the sidecar of this name must have.
+    /// Whether `content` is the correct content for the sidecar named `name`.
     pub fn is_sidecar(&self, name: &[u8], content: &[u8]) -> bool {
         name.strip_suffix(SIDECAR.as_bytes()) == Some(self.long_name(content).as_bytes())
     }
 
-    /// What a name found in the store is.
+    /// Classifies a name found in the store, without authenticating it.
     pub fn classify(&self, stored: &[u8]) -> Class {
         if !stored.starts_with(RESERVED.as_bytes()) {
             return Class::Entry;
@@ -203,11 +204,12 @@ impl NameKeys {
         }
     }
 
-    /// Whether a stored name looks like one that this vault could have written, or like one that was damaged: otherwise some other
-    /// program made it.
+    /// Whether a stored name could have been written by this vault, possibly damaged since. Otherwise
+    /// another program wrote it.
     pub fn has_form(&self, stored: &[u8]) -> bool {
         match self.classify(stored) {
-            // Its characters do not count: a damaged name should not pass for another program's.
+            // The characters are not checked: a damaged name should not be mistaken for another
+            // program's file.
             Class::Entry if self.mode == NameMode::Encrypted => {
                 short_lengths().any(|len| stored.len() == len)
             }
@@ -227,7 +229,7 @@ impl NameKeys {
     fn open(&self, dir: &DirId, sealed: &[u8], long: bool) -> Result<Vec<u8>, NameError> {
         let padded = self.siv.open(&[&dir.0], sealed).map_err(|_| NameError::Forged)?;
         let name = unpad16(&padded).ok_or(NameError::Forged)?;
-        // One stored form a name: otherwise two entries could carry the same one.
+        // A name must have only one stored form: otherwise two entries could have the same name.
         if (name.len() > SHORT_MAX) == long { Ok(name.to_vec()) } else { Err(NameError::Forged) }
     }
 
@@ -236,14 +238,14 @@ impl NameKeys {
     }
 }
 
-/// Name of the sidecar of a long stored name.
+/// Name of the sidecar for a long stored name.
 pub fn sidecar_name(stored: &[u8]) -> Vec<u8> {
     [stored, SIDECAR.as_bytes()].concat()
 }
 
-/// Parts of a stray's name that have the length and the alphabet of a stored name, the longest first: a program that made a copy
-/// of an entry may have put something before and behind its name. Long names are found by their hash, without the prefix: some
-/// programs put something before what follows the last dot.
+/// Parts of a stray file's name that have the length and alphabet of a stored name, longest first. A program
+/// that copied an entry may have added text before or after its name. Long names are found by their hash,
+/// because some programs insert text before the last dot of the name and so split the prefix from the hash.
 pub fn stored_names_in(stray: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let is_alphabet =
         |part: &&[u8]| part.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte));
@@ -255,8 +257,9 @@ pub fn stored_names_in(stray: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     hashes.chain(short)
 }
 
-/// The vault's own file of which a name without the form of the vault's says that it is another program's copy: more
-/// stands behind the whole name, or in front of what follows its last dot, which some programs keep last.
+/// The vault's own file that a file named `stored` seems to be another program's copy of: its name is
+/// followed by more text, or has text inserted before the extension. For names without the form of
+/// the vault's own.
 pub fn copied_from(stored: &[u8]) -> Option<&'static str> {
     let is_more = |rest: &[u8]| rest.first().is_some_and(|byte| !byte.is_ascii_alphanumeric());
     FILES.into_iter().find(|own| {
@@ -268,13 +271,13 @@ pub fn copied_from(stored: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// Whether a client of an NFS server gave this name to a file that was removed while a program had it open.
+/// Whether this is the name that an NFS client gives to a file removed while a program has it open.
 pub fn is_removed_over_nfs(stored: &[u8]) -> bool {
     let number = stored.strip_prefix(b".nfs").unwrap_or_default();
     !number.is_empty() && number.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'.')
 }
 
-/// Whether file managers and servers leave a file or directory with this name behind, which nobody misses.
+/// Whether this is the name of a disposable file or directory that file managers and servers leave behind.
 pub fn is_litter(stored: &[u8]) -> bool {
     const LITTER: [&str; 9] = [
         ".DS_Store",
@@ -290,7 +293,7 @@ pub fn is_litter(stored: &[u8]) -> bool {
     LITTER.iter().any(|name| stored == name.as_bytes()) || is_removed_over_nfs(stored)
 }
 
-/// The lengths of stored names without a sidecar, the longest first.
+/// Lengths of stored names without a sidecar, longest first.
 fn short_lengths() -> impl Iterator<Item = usize> {
     (1..=SHORT_MAX / 16).rev().map(|blocks| base64_len(blocks * 16 + SivKey::OVERHEAD))
 }
@@ -299,7 +302,7 @@ fn is_long(stored: &[u8]) -> bool {
     stored.starts_with(LONG.as_bytes()) && stored.len() == LONG.len() + base64_len(HASH)
 }
 
-/// Whether `name` can be an entry of a directory.
+/// Checks that `name` is valid for a directory entry.
 fn check(name: &[u8]) -> Result<(), NameError> {
     if name.len() > NAME_MAX {
         return Err(NameError::TooLong);
@@ -317,7 +320,7 @@ fn encode_plain(name: &[u8]) -> Result<Encoded, NameError> {
     if stored.len() > NAME_MAX { Err(NameError::TooLong) } else { Ok(Encoded { stored, sidecar: None }) }
 }
 
-/// The name behind a plain stored one; empty, and so refused, for an escape that was not needed.
+/// The name in a plain stored name. For an unnecessary escape it is empty, and so refused by the caller.
 fn decode_plain(stored: &[u8]) -> &[u8] {
     match stored.strip_prefix(PLAIN.as_bytes()) {
         None => stored,

@@ -1,6 +1,7 @@
-//! Words that anybody may have chosen, as a terminal or a log can show them.
+//! Makes untrusted text safe to show on a terminal or in a log.
 
-/// The same with a mark in place of each control character: nothing steers a terminal or ends a line.
+/// Replaces each control character with U+FFFD, so that the text can neither control a terminal
+/// nor end a line.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

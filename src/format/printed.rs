@@ -1,42 +1,44 @@
-//! Secrets on paper, written so that people can copy them: the recovery key, and the master secret.
+//! Secrets on paper, in a form that people can copy: the recovery key, and the master secret.
 //!
-//! Groups of five characters of Crockford's base32. The last character of a group checks the other four and the group's
-//! place, so a typo or a swapped group is named before any key is tried.
+//! The text consists of groups of five characters of Crockford's base32. The last character of a group
+//! checks the other four and the group's position, so that a typo or a swapped group is found before
+//! any key is tried.
 
 use zeroize::Zeroizing;
 
-/// Characters of a group: four of the secret, one check character.
+/// Characters in a group: four of the secret, and a check character.
 pub const GROUP_LEN: usize = 5;
 /// Bits of the secret in a group.
 const GROUP_BITS: usize = 20;
-/// No I, L, O and U: the first three read as digits, whichever was typed.
+/// Without I, L, O and U. When typed, I and L are read as 1, and O as 0.
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
-/// Why a text is not such a secret. Names places, never what was typed.
+/// Why a text is not a printed secret. It names positions, never the text typed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PrintedError {
-    /// Not as many characters as it has.
+    /// Wrong number of characters.
     #[error("it has {expected} letters and digits, and {found} were given")]
     Length {
-        /// Letters and digits that it has.
+        /// Letters and digits that the secret has.
         expected: usize,
         /// Letters and digits in the text.
         found: usize,
     },
-    /// A group with a character that none has, or whose check character does not fit.
+    /// A group with an invalid character, or whose check character does not match.
     #[error("group {group} has a typo")]
     Typo {
-        /// Counted from 1.
+        /// Number of the group, from 1.
         group: usize,
     },
 }
 
-/// Groups of a secret of so many bytes.
+/// Number of groups for a secret of `bytes` bytes.
 pub const fn groups(bytes: usize) -> usize {
     (bytes * 8).div_ceil(GROUP_BITS)
 }
 
-/// The text of a secret of at most 77 bytes: groups joined by hyphens. Zero bits fill the last one.
+/// The text of a secret of at most 77 bytes: groups joined by hyphens. The last group is filled
+/// with zero bits.
 pub fn to_text(bytes: &[u8]) -> Zeroizing<String> {
     let groups = groups(bytes.len());
     let mut text = Zeroizing::new(String::with_capacity(groups * (GROUP_LEN + 1)));
@@ -52,10 +54,10 @@ pub fn to_text(bytes: &[u8]) -> Zeroizing<String> {
     text
 }
 
-/// The secret of a text: letters of either case, with spaces and hyphens wherever they are.
+/// Parses a secret. Upper and lower case are equivalent; spaces and hyphens are ignored.
 ///
 /// # Errors
-/// `PrintedError` with the first group that cannot be right.
+/// `Length`, or `Typo` with the first incorrect group.
 pub fn parse<const N: usize>(text: &str) -> Result<Zeroizing<[u8; N]>, PrintedError> {
     let separator = |c: &char| !c.is_whitespace() && !matches!(c, '-' | '\u{2010}'..='\u{2015}');
     let typed: Zeroizing<Vec<char>> = Zeroizing::new(text.chars().filter(separator).collect());
@@ -80,7 +82,7 @@ pub fn parse<const N: usize>(text: &str) -> Result<Zeroizing<[u8; N]>, PrintedEr
     Ok(bytes)
 }
 
-/// Base32 digit `index` of `bytes`, the most significant bits first; zeros behind the last byte.
+/// Base32 digit `index` of `bytes`, most significant bits first. The bits after the last byte are zero.
 fn digit(bytes: &[u8], index: usize) -> u8 {
     (0..5).fold(0, |value, bit| {
         let at = index * 5 + bit;
@@ -88,7 +90,7 @@ fn digit(bytes: &[u8], index: usize) -> u8 {
     })
 }
 
-/// The counterpart of `digit`; `None` if a bit behind the last byte is set.
+/// Inverse of `digit`; `None` if a bit after the last byte is set.
 fn put_digit(bytes: &mut [u8], index: usize, value: u8) -> Option<()> {
     for bit in 0..5 {
         let at = index * 5 + bit;
@@ -102,8 +104,8 @@ fn put_digit(bytes: &mut [u8], index: usize, value: u8) -> Option<()> {
     Some(())
 }
 
-/// The check digit of a group: a polynomial over GF(32), taken at 2 and started with the group's place.
-/// One wrong digit, two neighbours swapped, and two groups swapped always change it.
+/// Check digit of a group: a polynomial over GF(32), evaluated at 2 and starting from the group's position.
+/// One wrong digit, two swapped neighbours and two swapped groups always change it.
 fn check(group: usize, digits: &[u8]) -> u8 {
     digits.iter().fold(group as u8 + 1, |sum, value| double(sum ^ value))
 }

@@ -1,22 +1,22 @@
-//! The commit record: one 512-byte sector that says which version of a file counts.
+//! The commit record: a 512-byte sector that determines the current version of a file.
 
 use super::{entry::EPOCH_LIMIT, layout, tree::Digest};
 use crate::crypto::{integrity::IntegrityKey, secret::ct_eq};
 
-/// Bytes of a record.
+/// Size of a record in bytes.
 pub const RECORD: usize = layout::RECORD as usize;
-/// First bytes of a record.
+/// The first bytes of a record.
 pub const MAGIC: [u8; 8] = *b"warpfile";
 /// Version of the record's layout.
 pub const VERSION: u16 = 2;
-/// Sequence numbers are below this, so that the next one always exists.
+/// Upper bound (exclusive) of sequence numbers, so that there is always a next one.
 pub const SEQUENCE_LIMIT: u64 = 1 << 63;
 
-/// The claims of a clean record, of a dirty one, and of a recovery record.
+/// Values of the claim field.
 const CLEAN: u16 = 0;
 const DIRTY: u16 = 1;
 const RECOVERY: u16 = 2;
-/// Where each field starts.
+/// Offset of each field.
 const VERSION_AT: usize = 8;
 const CLAIM_AT: usize = 10;
 const KEY_GENERATION_AT: usize = 12;
@@ -26,33 +26,33 @@ const TARGET_AT: usize = 56;
 const BASE_AT: usize = 104;
 const PREVIOUS_AT: usize = 152;
 const BARRIER_AT: usize = 200;
-/// Start of the zeros of a dirty record.
+/// Start of the reserved zeros in a dirty record.
 const RESERVED_AT: usize = 248;
 const LIMIT_AT: usize = 152;
 const UNREADABLE_AT: usize = 160;
 const MAC_AT: usize = 480;
-/// Bytes of the MAC.
+/// Size of the MAC in bytes.
 pub const MAC_LEN: usize = RECORD - MAC_AT;
-/// Bytes of a version: epoch, size, root.
+/// Size of an encoded version in bytes: epoch, size, root.
 const VERSION_LEN: usize = 48;
-/// Chunks that a recovery record can name.
+/// Maximum number of unreadable chunks in a recovery record.
 pub const MOST_UNREADABLE: usize = (MAC_AT - UNREADABLE_AT) / 8;
 
-/// One version of a file.
+/// A version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
-    /// Epoch; below 2^48.
+    /// Below 2^48.
     pub epoch: u64,
-    /// Plaintext bytes; at most `layout::MAX_SIZE`.
+    /// Plaintext size in bytes; at most `layout::MAX_SIZE`.
     pub size: u64,
-    /// Root of the tree over the slots current at `epoch`.
+    /// Root of the tree over the slots that are current at `epoch`.
     pub root: Digest,
 }
 
-/// Where the keys of a file come from.
+/// Identifies the keys of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyId {
-    /// Which of the vault's master keys: 0 is the first.
+    /// Key generation: number of the vault's master key, from 0.
     pub generation: u32,
     /// The file's salt.
     pub salt: [u8; 32],
@@ -61,57 +61,58 @@ pub struct KeyId {
 /// A commit record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// The higher one counts; below 2^63.
+    /// Of two records, the one with the higher number is current. Below 2^63.
     pub sequence: u64,
-    /// Where the file's keys come from, the same in both sectors.
+    /// Identifies the file's keys. The same in both sectors.
     pub key: KeyId,
-    /// The version that the record is about.
+    /// The version that the record describes.
     pub target: Version,
-    /// What became of it.
+    /// The state of that version.
     pub claim: Claim,
 }
 
-/// What a record says of its target.
+/// The state of a record's target version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
-    /// All of it is durable, and nothing newer was begun.
+    /// The target is durable, and no newer version was started.
     Clean,
-    /// It is being written over the durable base.
+    /// The target is being written over the durable base.
     Dirty {
-        /// Of a lower epoch.
+        /// The durable version. Its epoch is below the target's.
         base: Version,
-        /// Versions between the two.
+        /// Versions flushed between base and target.
         between: Between,
     },
-    /// Recovery put it together, and is writing that down.
+    /// Recovery assembled the target, and is writing it down.
     Recovery(Recovery),
 }
 
-/// Versions between a dirty record's target and its base.
+/// Versions between the base and the target of a dirty record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Between {
-    /// The one that was flushed before the target.
+    /// The version flushed before the target.
     pub previous: Option<Version>,
-    /// The newest one that was flushed over data of the base; `None` if that is the previous one. Of a lower epoch than that.
+    /// The newest version whose flush overwrote data of the base, if that is not `previous`. Its epoch is
+    /// below that of `previous`.
     pub barrier: Option<Version>,
 }
 
-/// What a recovery record says besides the version that was put together.
+/// Content of a recovery record besides its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovery {
-    /// The durable version below it, of a lower epoch.
+    /// The durable version below the target, with a lower epoch.
     pub base: Version,
-    /// Slots of a higher epoch do not count; not below the base's epoch, and below the target's.
+    /// Slots with a higher epoch are ignored. At least the base's epoch, and below the target's.
     pub limit: u64,
-    /// Chunks whose slot above the base counts although their data does not verify: ascending, in the file, at most
-    /// `MOST_UNREADABLE`.
+    /// Chunks whose slot above the base counts, although their data does not verify. In ascending order,
+    /// within the file, at most `MOST_UNREADABLE`.
     pub unreadable: Vec<u64>,
 }
 
-/// Why a sector is no record.
+/// Why a sector is not a valid record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// All zero: never written.
+    /// All zeros: never written.
     #[error("empty record sector")]
     Empty,
     /// Wrong magic, version or field.
@@ -123,7 +124,7 @@ pub enum RecordError {
 }
 
 impl Record {
-    /// Where the key comes from that verifies a sector which looks like a record.
+    /// Identifies the key that verifies this sector. Nothing is authenticated yet.
     ///
     /// # Errors
     /// `Empty` or `Malformed`.
@@ -139,17 +140,18 @@ impl Record {
         Ok(KeyId { generation, salt: field(sector, SALT_AT) })
     }
 
-    /// Sequence number and MAC of a sector that holds a record.
+    /// Sequence number and MAC of a sector that contains a record. Not authenticated.
     pub fn peek_order(sector: &[u8; RECORD]) -> (u64, [u8; MAC_LEN]) {
         (u64::from_be_bytes(field(sector, SEQUENCE_AT)), field(sector, MAC_AT))
     }
 
-    /// Whether a sector that holds a record says that the file is clean; so does one that was never written.
+    /// Whether a sector that contains a record claims that the file is clean. True for an empty sector,
+    /// too. Not authenticated.
     pub fn peek_clean(sector: &[u8; RECORD]) -> bool {
         field(sector, CLAIM_AT) == CLEAN.to_be_bytes()
     }
 
-    /// Verifies and decodes a sector.
+    /// Verifies and decodes a record.
     ///
     /// # Errors
     /// `Empty`, `Malformed` or `Forged`.
@@ -186,7 +188,7 @@ impl Record {
         Ok(record)
     }
 
-    /// Encodes and authenticates.
+    /// Encodes and authenticates the record.
     pub fn encode(&self, key: &IntegrityKey) -> [u8; RECORD] {
         debug_assert!(self.in_range(), "{self:?}");
         let mut out = [0; RECORD];
@@ -221,7 +223,7 @@ impl Record {
         out
     }
 
-    /// The durable version under the target; `None` if the record is clean.
+    /// The durable version below the target; `None` if the record is clean.
     pub fn base(&self) -> Option<Version> {
         match &self.claim {
             Claim::Clean => None,
@@ -230,7 +232,7 @@ impl Record {
         }
     }
 
-    /// The largest epoch that a slot may have to count.
+    /// The highest epoch of a slot that counts.
     pub fn limit(&self) -> u64 {
         match &self.claim {
             Claim::Clean | Claim::Dirty { .. } => self.target.epoch,
@@ -238,7 +240,7 @@ impl Record {
         }
     }
 
-    /// Whether every number is one that a writer may write.
+    /// Whether all values are in the ranges that a writer uses.
     fn in_range(&self) -> bool {
         let Record { sequence, target, claim, .. } = self;
         let between = match claim {
@@ -266,7 +268,7 @@ impl Recovery {
         }
     }
 
-    /// All but the base.
+    /// Encodes everything except the base.
     fn encode(&self, out: &mut [u8; RECORD]) {
         out[LIMIT_AT..UNREADABLE_AT].copy_from_slice(&self.limit.to_be_bytes());
         for (place, index) in
@@ -300,7 +302,8 @@ impl Version {
         }
     }
 
-    /// `None` for zeros: a version between two others has an epoch above 0.
+    /// `None` for all zeros. They encode no version here, because a version between two others has an
+    /// epoch above 0.
     fn decode_some(sector: &[u8; RECORD], at: usize) -> Option<Self> {
         let is_there = sector[at..at + VERSION_LEN].iter().any(|byte| *byte != 0);
         is_there.then(|| Version::decode(sector, at))
@@ -314,7 +317,7 @@ impl Version {
     }
 }
 
-/// The `N` bytes at `at`.
+/// The `N` bytes at offset `at`.
 fn field<const N: usize>(sector: &[u8; RECORD], at: usize) -> [u8; N] {
     let mut out = [0; N];
     out.copy_from_slice(&sector[at..at + N]);
@@ -363,7 +366,7 @@ mod tests {
         [clean(), dirty(), one, none, recovery(vec![0, 5]), recovery(most)]
     }
 
-    /// A sector with the bytes at `at` replaced and a MAC that verifies all the same.
+    /// A sector with replaced bytes at `at`, and a MAC that verifies.
     fn forge(record: &Record, at: usize, bytes: &[u8]) -> [u8; RECORD] {
         let mut sector = record.encode(&key());
         sector[at..at + bytes.len()].copy_from_slice(bytes);

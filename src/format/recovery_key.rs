@@ -1,21 +1,21 @@
-//! The printed recovery key: 256 random bits, written so that people can copy it from paper.
+//! The printed recovery key: 256 random bits in a form that people can copy from paper.
 
 use super::printed::{self, PrintedError};
 use crate::crypto::{random, secret::Secret};
 use std::io;
 use zeroize::Zeroizing;
 
-/// Bytes of the key.
+/// Size of the key in bytes.
 const KEY: usize = 32;
 
 /// A recovery key; wiped on drop.
 pub struct RecoveryKey(Secret<KEY>);
 
 impl RecoveryKey {
-    /// A new random one.
+    /// Generates a random key.
     ///
     /// # Errors
-    /// When the kernel has no random bytes.
+    /// If the kernel provides no random bytes.
     pub fn generate() -> io::Result<Self> {
         let mut filled = Ok(());
         let key = Secret::new_with(|bytes| filled = random::fill(bytes));
@@ -32,10 +32,10 @@ impl RecoveryKey {
         printed::to_text(self.0.expose())
     }
 
-    /// The key of a text.
+    /// Parses a printed key.
     ///
     /// # Errors
-    /// `PrintedError` with the first group that cannot be right.
+    /// `Length`, or `Typo` with the first incorrect group.
     pub fn parse(text: &str) -> Result<Self, PrintedError> {
         let bytes = printed::parse::<KEY>(text)?;
         Ok(RecoveryKey(Secret::new_with(|key| key.copy_from_slice(&*bytes))))

@@ -1,14 +1,15 @@
-//! The hash tree over a file's current slots.
+//! The hash tree over the current slots of a file.
 
 use super::entry::{SLOT, Slot};
 use crate::crypto::kdf::FileKeys;
 
-/// A digest; all zero for a subtree of holes.
+/// A digest; all zeros for a subtree that consists of holes.
 pub type Digest = [u8; 32];
-/// The digest of a subtree without a slot.
+/// The digest of a subtree without any slot.
 pub const ALL_HOLES: Digest = [0; 32];
 
-/// Digest of a group: its number and the current slot of each chunk (48 or 64 of them). Zero if all are `None`.
+/// Digest of a group, over its number and the current slot of each of its 48 or 64 chunks. All zeros if no
+/// chunk has a slot.
 pub fn leaf_digest<'a>(
     keys: &FileKeys,
     group: u64,
@@ -17,7 +18,7 @@ pub fn leaf_digest<'a>(
     leaf_slots(slots).map_or(ALL_HOLES, |slots| keys.leaf.digest(&group.to_be_bytes(), &slots))
 }
 
-/// The same of several groups, computed side by side.
+/// Computes the `leaf_digest` of several groups side by side.
 pub fn leaf_digests<'a, S: ExactSizeIterator<Item = Option<&'a Slot>>>(
     keys: &FileKeys,
     leaves: impl Iterator<Item = (u64, S)>,
@@ -38,7 +39,7 @@ fn leaf_slots<'a>(slots: impl ExactSizeIterator<Item = Option<&'a Slot>>) -> Opt
     any.then_some(bytes)
 }
 
-/// Digest of node page `k` of `level` (1 and up) over its 128 children. Zero if all are zero.
+/// Digest of node page `k` of `level` (from 1), over its 128 children. All zeros if they all are.
 pub fn node_digest(keys: &FileKeys, level: u32, k: u64, children: &[Digest; 128]) -> Digest {
     if children.iter().all(|child| *child == ALL_HOLES) {
         return ALL_HOLES;

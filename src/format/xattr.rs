@@ -1,4 +1,5 @@
-//! Extended attributes: the whole name encrypted into a stored name, the value bound to the file and to the name.
+//! Extended attributes: the full name is encrypted into the stored name, and the value is bound to its
+//! owner and its name.
 
 use super::{
     bytes::{base64_len, from_base64, pad16, to_base64, unpad16},
@@ -8,66 +9,67 @@ use super::{
 use crate::crypto::{AuthError, cipher::Cipher, kdf::subkey, random, secret::Secret, siv::SivKey};
 use std::io;
 
-/// What every stored attribute name begins with.
+/// Prefix of stored attribute names.
 pub const PREFIX: &str = "user.warpcrypt.";
-/// The same on links and special files, where Linux has no attributes in `user.`.
+/// Prefix on links and special files, where Linux has no `user.` attributes.
 const PREFIX_OF_OTHERS: &str = "trusted.warpcrypt.";
-/// The attributes that are a node's POSIX ACLs.
+/// The attribute that contains a node's POSIX access ACL.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-/// The one that is a directory's default ACL.
+/// The attribute that contains a directory's default ACL.
 pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
-/// Its stored name. No other name is stored so: base64url has no dot.
+/// Stored name of `ACL_ACCESS`. It cannot collide with another one, because base64url has no dot.
 pub const STORED_ACCESS: &str = "user.warpcrypt.acl.access";
-/// The same.
+/// Stored name of `ACL_DEFAULT`.
 const STORED_DEFAULT: &str = "user.warpcrypt.acl.default";
-/// The longest stored name that Linux takes.
+/// Maximum length in bytes of a stored name on Linux.
 pub const STORED_NAME_MAX: usize = 255;
-/// Bytes of stored names that a node may have, each with a zero byte: the kernel lists 65,536, those of others included.
+/// Maximum total length of a node's stored names in bytes, each with its NUL. The kernel lists at most
+/// 65,536 bytes, which includes names of other programs.
 pub const STORED_NAMES_MAX: usize = 60 << 10;
-/// The longest attribute name that fits, its namespace included.
+/// Maximum length of an attribute name in bytes, including the namespace.
 pub const NAME_MAX: usize = 160;
-/// The longest value that Linux has.
+/// Maximum length of a value in bytes on Linux.
 pub const VALUE_MAX: usize = 65_536;
-/// Bytes of the random nonce in front of a value.
+/// Size in bytes of the random nonce in front of a value.
 pub const NONCE: usize = 16;
 
 const _: () = assert!(PREFIX.len() + base64_len(NAME_MAX + SivKey::OVERHEAD) <= STORED_NAME_MAX);
 const _: () = assert!(PREFIX.len() + base64_len(NAME_MAX + 16 + SivKey::OVERHEAD) > STORED_NAME_MAX);
 
-/// The stored name on links and special files of what is stored as `name` on files and directories.
+/// The stored name on links and special files, for the stored name `name` on files and directories.
 pub fn of_others(name: &str) -> String {
     PREFIX_OF_OTHERS.to_owned() + name.strip_prefix(PREFIX).unwrap_or(name)
 }
 
-/// What is stored on files and directories under the name that `of_others` gives; `None` for another name.
+/// Inverse of `of_others`: the stored name on files and directories; `None` if the prefix is missing.
 pub fn from_others(stored: &[u8]) -> Option<Vec<u8>> {
     stored.strip_prefix(PREFIX_OF_OTHERS.as_bytes()).map(|rest| [PREFIX.as_bytes(), rest].concat())
 }
 
-/// Whether a stored name is none of an attribute that this version knows, but may be one of a later version.
+/// Whether a stored name is unknown to this version, but reserved for later versions.
 pub fn is_reserved(stored: &[u8]) -> bool {
     let known = [STORED_ACCESS, STORED_DEFAULT].iter().any(|name| name.as_bytes() == stored);
     !known && stored.strip_prefix(PREFIX.as_bytes()).is_some_and(|rest| rest.contains(&b'.'))
 }
 
-/// What an attribute belongs to.
+/// The node that an attribute belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner<'a> {
-    /// A regular file, by its salt.
+    /// A regular file, identified by the salt.
     File(&'a [u8; 32]),
-    /// A directory, by its id.
+    /// A directory, identified by the id.
     Dir(&'a DirId),
-    /// A symbolic link, by its stored target, which has a nonce of its own.
+    /// A symbolic link, identified by the stored target, which contains a random nonce.
     Link(&'a [u8]),
-    /// A special file, by its type and device number: it has nothing else that stays.
+    /// A special file, identified by type and device number: nothing else about it is permanent.
     Special(&'a [u8; SPECIAL]),
 }
 
-/// Bytes that a special file is known by: the letter of its type, major and minor device number.
+/// Size in bytes of a special file's identity: the letter of its type, and major and minor device number.
 pub const SPECIAL: usize = 9;
 
 impl Owner<'_> {
-    /// Kind and identity, as values are bound to them.
+    /// Kind and identity, to which values are bound.
     pub fn context(&self) -> (&[u8], &[u8]) {
         match self {
             Owner::File(salt) => (b"file", *salt),
@@ -78,19 +80,20 @@ impl Owner<'_> {
     }
 }
 
-/// Encrypts attributes.
+/// Encrypts names and values of attributes.
 pub struct XattrKeys {
     pub(super) names: SivKey,
     pub(super) values: SivKey,
 }
 
-/// Bytes of the name behind a stored name of `stored` bytes, at most; 0 for an ACL's.
+/// Upper bound for the length of the name behind a stored name of `stored` bytes; 0 for the stored
+/// name of an ACL.
 pub fn name_len_at_most(stored: usize) -> usize {
     (stored.saturating_sub(PREFIX.len()) / 4 * 3 + 3).saturating_sub(SivKey::OVERHEAD)
 }
 
 impl XattrKeys {
-    /// The vault's.
+    /// Derives the keys from the vault's master key.
     pub fn derive(master: &Secret<32>, cipher: Cipher) -> Self {
         XattrKeys {
             names: SivKey::new(cipher, &subkey(master, keys::XATTR_NAMES)),
@@ -98,8 +101,8 @@ impl XattrKeys {
         }
     }
 
-    /// The stored name of an attribute (`name` with its namespace, "user.x"); `None` if it is empty,
-    /// longer than `NAME_MAX` or holds a zero byte. The same name is stored the same way everywhere.
+    /// The stored name of an attribute. `name` includes its namespace, as in "user.x". `None` if it is empty,
+    /// longer than `NAME_MAX`, or contains a zero byte. A name has the same stored form on every node.
     pub fn encode_name(&self, name: &[u8]) -> Option<String> {
         if name.is_empty() || name.len() > NAME_MAX || name.contains(&0) {
             return None;
@@ -112,10 +115,10 @@ impl XattrKeys {
         Some(PREFIX.to_owned() + &to_base64(&self.names.seal(&[], &pad16(name))))
     }
 
-    /// The name behind a stored name.
+    /// Decodes a stored name.
     ///
     /// # Errors
-    /// `AuthError` if `encode_name` did not make it.
+    /// `AuthError` if the name was not made by `encode_name` with these keys.
     pub fn decode_name(&self, stored: &[u8]) -> Result<Vec<u8>, AuthError> {
         match std::str::from_utf8(stored) {
             Ok(STORED_ACCESS) => return Ok(ACL_ACCESS.to_vec()),
@@ -127,17 +130,18 @@ impl XattrKeys {
         unpad16(&padded).map(<[u8]>::to_vec).ok_or(AuthError)
     }
 
-    /// The stored value: a fresh nonce and the sealed value, 32 bytes longer.
+    /// Encrypts a value. The stored form consists of a fresh nonce and the sealed value, and is 32 bytes
+    /// longer.
     ///
     /// # Errors
-    /// When the kernel has no random bytes.
+    /// If the kernel provides no random bytes.
     pub fn encode_value(&self, owner: Owner, name: &[u8], value: &[u8]) -> io::Result<Vec<u8>> {
         let mut nonce = [0; NONCE];
         random::fill(&mut nonce)?;
         Ok(self.encode_value_under(&nonce, owner, name, value))
     }
 
-    /// The same under a nonce that was derived from all of this.
+    /// Like `encode_value`, but takes the nonce, which the caller has derived from owner, name and value.
     pub fn encode_value_under(
         &self,
         nonce: &[u8; NONCE],
@@ -149,10 +153,10 @@ impl XattrKeys {
         [&nonce[..], &self.values.seal(&[kind, identity, name, nonce], value)].concat()
     }
 
-    /// The value behind a stored value.
+    /// Decrypts a stored value.
     ///
     /// # Errors
-    /// `AuthError` if `encode_value` did not make it for this owner and name.
+    /// `AuthError` if the value was not encrypted for this owner and name.
     pub fn decode_value(&self, owner: Owner, name: &[u8], stored: &[u8]) -> Result<Vec<u8>, AuthError> {
         let (nonce, sealed) = stored.split_first_chunk::<NONCE>().ok_or(AuthError)?;
         let (kind, identity) = owner.context();

@@ -1,5 +1,5 @@
-//! Extended attributes that the store did not take: the names and values of one file or directory, sealed together, for a file
-//! of the vault's own.
+//! Lists of extended attributes that the store had no room for: names and values of one file or directory,
+//! sealed together, to be kept in a file of the vault.
 
 use super::{
     bytes::{from_base64, to_base64},
@@ -9,16 +9,17 @@ use super::{
 use crate::crypto::{AuthError, random, siv::SivKey};
 use std::{collections::BTreeMap, io};
 
-/// Bytes of a list at most, before it is sealed.
+/// Maximum size of a list in bytes, before sealing.
 pub const LIST_MAX: usize = 1 << 20;
-/// Bytes of all names of a node with a list, each with a zero byte: the kernel lists 65,536, those of ACLs included.
+/// Maximum total length in bytes of the names on a node with a list, each with its NUL. The kernel lists at
+/// most 65,536 bytes, which includes the names of ACLs.
 pub const NAMES_MAX: usize = 65_000;
-/// Bytes of the longest file with a list.
+/// Maximum size in bytes of a file with a list.
 pub const SEALED_MAX: usize = LIST_MAX + NONCE + SivKey::OVERHEAD;
 
-/// What the names of files with lists, and these themselves, are sealed for.
+/// Context in which lists, and the names of their files, are sealed.
 const CONTEXT: &[u8] = b"list";
-/// First byte of what is sealed in the name of a file's list, and of a directory's.
+/// First byte of the plaintext in the name of a list's file: list of a file, or of a directory.
 const OF_FILE: u8 = b'f';
 const OF_DIR: u8 = b'd';
 
@@ -26,17 +27,17 @@ const OF_DIR: u8 = b'd';
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct XattrList(BTreeMap<Vec<u8>, Vec<u8>>);
 
-/// What has a list.
+/// The node that a list belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ListOwner {
-    /// A regular file, by its salt.
+    /// A regular file, identified by the salt.
     File([u8; 32]),
-    /// A directory, by its id.
+    /// A directory, identified by the id.
     Dir(DirId),
 }
 
 impl ListOwner {
-    /// The same as the owner of single attributes.
+    /// The same node, as the owner of single attributes.
     pub fn owner(&self) -> Owner<'_> {
         match self {
             ListOwner::File(salt) => Owner::File(salt),
@@ -46,7 +47,7 @@ impl ListOwner {
 }
 
 impl XattrList {
-    /// From its bytes: names ascend, and nothing follows. `None` for anything else.
+    /// Parses the encoded list; `None` if names do not ascend strictly, or anything is malformed.
     pub fn parse(mut bytes: &[u8]) -> Option<XattrList> {
         let mut list = BTreeMap::<Vec<u8>, Vec<u8>>::new();
         while !bytes.is_empty() {
@@ -72,11 +73,11 @@ impl XattrList {
         Some(XattrList(list))
     }
 
-    /// Its bytes.
+    /// Encodes the list.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (name, value) in &self.0 {
-            // Neither is longer than `insert` lets it be.
+            // The casts are lossless: `insert` and `parse` limit both lengths.
             bytes.extend_from_slice(&(name.len() as u16).to_be_bytes());
             bytes.extend_from_slice(name);
             bytes.extend_from_slice(&(value.len() as u32).to_be_bytes());
@@ -85,8 +86,8 @@ impl XattrList {
         bytes
     }
 
-    /// Sets an attribute; false, and nothing has changed, if the list would be longer than `LIST_MAX`, or name or value than Linux
-    /// has them.
+    /// Sets an attribute. Returns false and changes nothing if the list would exceed `LIST_MAX`, or if name
+    /// or value exceed their maximum length.
     pub fn insert(&mut self, name: &[u8], value: &[u8]) -> bool {
         let fits = |name: &[u8], value: &[u8]| name.len() <= NAME_MAX && value.len() <= VALUE_MAX;
         let others = self.0.iter().filter(|(other, _)| other.as_slice() != name);
@@ -98,27 +99,27 @@ impl XattrList {
         ok
     }
 
-    /// Removes an attribute; false if there is none.
+    /// Removes an attribute; false if there was none.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         self.0.remove(name).is_some()
     }
 
-    /// Value of an attribute.
+    /// The value of an attribute.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         self.0.get(name).map(Vec::as_slice)
     }
 
-    /// Whether nothing is in it.
+    /// Whether the list has no attributes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Bytes of the names, each with a zero byte.
+    /// Total length of the names in bytes, each with its NUL.
     pub fn names_len(&self) -> usize {
         self.names().map(|name| name.len() + 1).sum()
     }
 
-    /// The names.
+    /// The names, in ascending order.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.0.keys().map(Vec::as_slice)
     }
@@ -134,10 +135,10 @@ impl XattrKeys {
         to_base64(&self.names.seal(&[CONTEXT], &of))
     }
 
-    /// Whose list the file of this name has.
+    /// The node whose list is in the file named `name`.
     ///
     /// # Errors
-    /// `AuthError` if `list_name` did not make it.
+    /// `AuthError` if the name was not made by `list_name` with these keys.
     pub fn list_owner(&self, name: &[u8]) -> Result<ListOwner, AuthError> {
         let of = self.names.open(&[CONTEXT], &from_base64(name).ok_or(AuthError)?)?;
         let (kind, identity) = of.split_first().ok_or(AuthError)?;
@@ -148,10 +149,10 @@ impl XattrKeys {
         }
     }
 
-    /// The content of such a file: a fresh nonce and the sealed list.
+    /// Encrypts a list. The content of its file is a fresh nonce and the sealed list.
     ///
     /// # Errors
-    /// When the kernel has no random bytes.
+    /// If the kernel provides no random bytes.
     pub fn encode_list(&self, owner: &ListOwner, list: &XattrList) -> io::Result<Vec<u8>> {
         let mut stored = vec![0; NONCE];
         random::fill(&mut stored)?;
@@ -162,10 +163,10 @@ impl XattrKeys {
         Ok(stored)
     }
 
-    /// The list in such a file.
+    /// Decrypts the content of a list's file.
     ///
     /// # Errors
-    /// `AuthError` if `encode_list` did not make it for this owner.
+    /// `AuthError` if the content was not made by `encode_list` for this owner.
     pub fn decode_list(&self, owner: &ListOwner, stored: &[u8]) -> Result<XattrList, AuthError> {
         let (nonce, sealed) = stored.split_first_chunk::<NONCE>().ok_or(AuthError)?;
         let owner = owner.owner();

@@ -1,7 +1,8 @@
-//! A file in memory that loses power, runs full and fails on command: for tests of what must survive.
+//! For tests of crash safety: a file in memory that loses power, runs out of space and fails on command.
 //!
-//! It keeps, for every page that was written since the last sync, all of its versions. A power cut keeps
-//! any one of them, for each page (or sector) independently: so writes are dropped and reordered in every way.
+//! For every page written since the last sync it keeps all versions. A power cut keeps any one of
+//! them, chosen independently for each page (or sector). This covers every way in which writes can be
+//! dropped or reordered.
 
 mod attributes;
 mod content;
@@ -22,14 +23,14 @@ use std::{
     sync::Arc,
 };
 
-/// Bytes of a sector: what a power cut keeps or loses as a whole.
+/// Bytes of a sector, the unit that a power cut keeps or loses as a whole.
 pub const SECTOR: usize = 512;
-/// Bytes of a page: what a kill keeps or loses as a whole.
+/// Bytes of a page, the unit that a kill keeps or loses as a whole.
 const PAGE: usize = 4096;
-/// The modification time that every change gives a file.
+/// The modification time that every change sets.
 const NOW: (i64, u32) = (1 << 40, 0);
 
-/// State of a `FaultyFile` between two operations.
+/// State of a [`FaultyFile`] between two operations.
 #[derive(Clone)]
 pub struct Snapshot(Content);
 
@@ -42,27 +43,27 @@ struct Inner {
     syncs: u64,
     whole_syncs: u64,
     history: Option<Vec<Snapshot>>,
-    /// Changing calls from one state in the history to the next.
+    /// Number of changing calls between two states in the history.
     every: u64,
     torn: BTreeSet<u64>,
 }
 
-/// The file.
+/// A file in memory.
 #[derive(Default)]
 pub struct FaultyFile(Mutex<Inner>);
 
 impl FaultyFile {
-    /// An empty file.
+    /// Creates an empty file.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// A file as it was, everything in it durable.
+    /// Creates a file from a snapshot, with everything durable.
     pub fn at(snapshot: &Snapshot) -> Arc<Self> {
         Self::over(snapshot.0.durable())
     }
 
-    /// What a kill leaves: everything written so far, none of it durable.
+    /// Creates a file as a kill leaves it: everything written so far is there, and not yet durable.
     pub fn killed(snapshot: &Snapshot) -> Arc<Self> {
         Self::over(snapshot.0.clone())
     }
@@ -71,23 +72,23 @@ impl FaultyFile {
         Arc::new(FaultyFile(Mutex::new(Inner { content, ..Inner::default() })))
     }
 
-    /// The present state.
+    /// The current state.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot(self.0.lock().content.clone())
     }
 
-    /// From now on remembers the state before each changing call.
+    /// Starts recording the state before each changing call.
     pub fn record(&self) {
         self.record_every(1);
     }
 
-    /// From now on remembers the state before every so many changing calls.
+    /// Starts recording the state before every `calls`th changing call.
     pub fn record_every(&self, calls: u64) {
         let mut inner = self.0.lock();
         (inner.history, inner.every) = (Some(Vec::new()), calls);
     }
 
-    /// The states since `record`, and the present one.
+    /// The states recorded since `record`, followed by the current one. Ends the recording.
     pub fn recorded(&self) -> Vec<Snapshot> {
         let mut inner = self.0.lock();
         let mut history = inner.history.take().unwrap_or_default();
@@ -95,85 +96,86 @@ impl FaultyFile {
         history
     }
 
-    /// Lets every changing call from the `nth` on (0: the next one) fail, until `mend`. Each page of a write counts.
+    /// Makes every changing call fail from the `nth` on (0: the next one), until `mend`. Each page of a
+    /// write counts as a call.
     pub fn fail_from(&self, nth: u64, failure: Failure) {
         self.0.lock().failures.from(nth, failure);
     }
 
-    /// Lets so many calls of any kind fail, from the `nth` on (0: the next one).
+    /// Makes `times` calls of any kind fail, from the `nth` on (0: the next one).
     pub fn fail_at(&self, nth: u64, times: u64, failure: Failure) {
         self.0.lock().failures.at(None, nth, times, failure);
     }
 
-    /// Lets the `nth` sync fail (0: the next one).
+    /// Makes the `nth` sync fail (0: the next one).
     pub fn fail_sync(&self, nth: u64, failure: Failure) {
         self.0.lock().failures.at(Some(Call::Sync), nth, 1, failure);
     }
 
-    /// From now on there is no room for more pages, but for those that are freed; with `copies` none for overwriting
-    /// one either.
+    /// Leaves no space for further pages, except for those that are freed. With `copies`, overwriting a
+    /// page needs space, too.
     pub fn fill(&self, errno: i32, copies: bool) {
         self.0.lock().space.fill(errno, copies);
     }
 
-    /// From now on there is room for so many pages more.
+    /// Leaves space for `room` more pages.
     pub fn leave(&self, errno: i32, room: u64) {
         self.0.lock().space.leave(errno, room);
     }
 
-    /// There is room again.
+    /// Lifts the limit on space.
     pub fn free(&self) {
         self.0.lock().space.free();
     }
 
-    /// Everything works again.
+    /// Ends all failures and the limit on space.
     pub fn mend(&self) {
         let mut inner = self.0.lock();
         inner.failures.mend();
         inner.space.free();
     }
 
-    /// No more of the failures that `fail_at` asked for.
+    /// Ends the failures requested by `fail_at` or `fail_sync`.
     pub fn calm(&self) {
         self.0.lock().failures.calm();
     }
 
-    /// What a failed sync lost is read from the disk again; `pick(n)` chooses one of `n` versions.
+    /// Rereads from disk the pages that a failed sync lost; `pick(n)` chooses one of `n` versions.
     pub fn evict(&self, pick: impl FnMut(usize) -> usize) {
         self.0.lock().content.evict(pick);
     }
 
-    /// Changing calls so far.
+    /// Number of changing calls so far.
     pub fn calls(&self) -> u64 {
         self.0.lock().failures.changes
     }
 
-    /// Calls of any kind since the last time this was asked.
+    /// Calls of any kind since this was last called.
     pub fn asked(&self) -> Vec<Call> {
         std::mem::take(&mut self.0.lock().failures.asked)
     }
 
-    /// Calls that failed so far.
+    /// Number of failed calls so far.
     pub fn failed(&self) -> u64 {
         self.0.lock().failures.failed
     }
 
-    /// Pages that a write left in part.
+    /// Pages that were partially written.
     pub fn torn(&self) -> Vec<u64> {
         self.0.lock().torn.iter().copied().collect()
     }
 
-    /// Syncs so far.
+    /// Number of syncs so far.
     pub fn syncs(&self) -> u64 {
         self.0.lock().syncs
     }
 
-    /// How many of them were for more than the content.
+    /// Number of syncs that covered metadata, too.
     pub fn whole_syncs(&self) -> u64 {
         self.0.lock().whole_syncs
     }
 
-    /// All bytes.
+    /// The content.
     pub fn bytes(&self) -> Vec<u8> {
         self.0.lock().content.bytes()
     }
@@ -183,7 +185,7 @@ impl FaultyFile {
         self.0.lock().content.attributes.all()
     }
 
-    /// Changes the bytes as somebody else would.
+    /// Changes the content as an attacker would.
     pub fn tamper(&self, change: impl FnOnce(&mut Vec<u8>)) {
         let mut inner = self.0.lock();
         let mut bytes = inner.content.bytes();
@@ -193,7 +195,7 @@ impl FaultyFile {
 }
 
 impl Snapshot {
-    /// A state that a power cut may leave. `torn(page)` says whether that page may be kept in part;
+    /// A state that a power cut may leave. `torn(page)` says whether that page may be kept partially;
     /// `pick(n)` chooses one of `n` versions, 0 being the oldest.
     pub fn power_cut(&self, torn: impl Fn(u64) -> bool, pick: impl FnMut(usize) -> usize) -> Snapshot {
         Snapshot(self.0.power_cut(torn, pick))
@@ -204,14 +206,14 @@ impl Snapshot {
         self.0.is_unsynced()
     }
 
-    /// Pages of which a power cut could leave more than one state.
+    /// Pages for which a power cut could leave more than one state.
     pub fn unsynced_pages(&self) -> Vec<u64> {
         self.0.unsynced().collect()
     }
 }
 
 impl Inner {
-    /// Counts a changing call; `Err` if it is one that fails.
+    /// Counts a changing call; `Err` if it must fail.
     fn change(&mut self) -> Result<(), Failure> {
         if let Some(history) = &mut self.history
             && self.failures.changes.is_multiple_of(self.every)
@@ -221,7 +223,7 @@ impl Inner {
         self.failures.change()
     }
 
-    /// A call that changes something at once.
+    /// Runs a call whose change takes effect at once.
     fn call(&mut self, call: Call, change: impl FnOnce(&mut Self)) -> io::Result<()> {
         let asked = self.failures.ask(call);
         if matches!(asked, Ok(()) | Err(Failure::Landed(_))) {
@@ -232,7 +234,7 @@ impl Inner {
     }
 
     fn write(&mut self, buf: &[u8], offset: u64) -> io::Result<()> {
-        // A kill between two pages of one call leaves the first: so each page is a call of its own.
+        // A kill between two pages of one write keeps the first one, so each page counts as a call.
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
@@ -267,7 +269,7 @@ impl BackingFile for FaultyFile {
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         let mut inner = self.0.lock();
-        inner.mtime = NOW; // as with Linux, before it is known whether there is room
+        inner.mtime = NOW; // as on Linux, before it is known whether there is space
         let asked = inner.failures.ask(Call::Write);
         let first = PAGE - (offset % PAGE as u64) as usize;
         let lands = match asked {

@@ -1,4 +1,4 @@
-//! The encrypted directory's bytes: moves them, knows no crypto.
+//! Access to the encrypted directory. This module moves bytes and knows nothing about encryption.
 
 mod dir;
 #[cfg(any(test, feature = "faulty-store"))]

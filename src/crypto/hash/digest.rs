@@ -1,8 +1,8 @@
-//! What every hash function answers.
+//! The digest type common to all hash functions.
 
 use std::fmt;
 
-/// The answer: up to 512 bits.
+/// A digest of up to 512 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest {
     bits: u16,
@@ -10,10 +10,10 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// The first `bits` (at most 512) of `bytes`; bits past them count as zeros.
+    /// Takes the first `bits` bits (at most 512) of `bytes`; further bits are cleared.
     ///
     /// # Panics
-    /// If `bytes` has fewer.
+    /// If `bytes` is shorter.
     pub(super) fn new(bits: u16, bytes: &[u8]) -> Self {
         let len = usize::from(bits).div_ceil(8);
         let mut digest = Digest { bits, bytes: [0; 64] };
@@ -24,7 +24,8 @@ impl Digest {
         digest
     }
 
-    /// The digest that these hexadecimal digits mean, in either case, if there are as many as `bits` need.
+    /// Parses a digest of `bits` bits from hexadecimal digits of either case. `None` if the number of
+    /// digits is wrong.
     pub fn from_hex(bits: u16, digits: &str) -> Option<Self> {
         if digits.len() != usize::from(bits).div_ceil(4) || digits.len() > 128 {
             return None;
@@ -37,13 +38,13 @@ impl Digest {
         Some(Digest::new(bits, &bytes))
     }
 
-    /// The bytes; the last one's unused low bits are zeros.
+    /// The bytes of the digest. Unused low bits of the last byte are zero.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.bits).div_ceil(8)]
     }
 }
 
-/// Lower-case hexadecimal digits, as many as the bits need.
+/// Formats the bits as lower-case hexadecimal digits, rounded up to whole digits.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let hex = data_encoding::HEXLOWER.encode(self.bytes());

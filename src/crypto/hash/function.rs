@@ -1,4 +1,4 @@
-//! The hash functions by name, and what they are asked.
+//! The hash functions: selection by name, and the operations on them.
 
 use super::{
     digest::Digest,
@@ -10,21 +10,21 @@ use super::{
 /// A hash function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Function {
-    /// MD6 (Rivest et al., 2008) in its tree mode, without a key, with its number of rounds.
+    /// MD6 (Rivest et al., 2008) in tree mode, without a key, with the default number of rounds.
     Md6(Md6),
-    /// SHA3-224, SHA3-256, SHA3-384, SHA3-512 (FIPS 202).
+    /// SHA3-224, SHA3-256, SHA3-384 or SHA3-512 (FIPS 202), by digest length in bits.
     Sha3(u16),
-    /// SHAKE128 with 256 bits of output (FIPS 202).
+    /// SHAKE128 (FIPS 202) with 256 bits of output.
     Shake128,
-    /// SHAKE256 with 512 bits of output (FIPS 202).
+    /// SHAKE256 (FIPS 202) with 512 bits of output.
     Shake256,
-    /// KangarooTwelve: KT128 of RFC 9861 without customisation, 256 bits of output.
+    /// KangarooTwelve: KT128 of RFC 9861 without customisation, with 256 bits of output.
     K12,
 }
 
 impl Function {
-    /// The function of this name: `md6-N` with N from 1 to 512, `sha3-224`, `sha3-256`, `sha3-384`, `sha3-512`,
-    /// `shake128`, `shake256`, `k12`.
+    /// Looks up a function by its name: `md6-N` with N from 1 to 512, `sha3-224`, `sha3-256`, `sha3-384`,
+    /// `sha3-512`, `shake128`, `shake256` or `k12`.
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "k12" => Function::K12,
@@ -42,7 +42,7 @@ impl Function {
         })
     }
 
-    /// The name that `from_name` takes.
+    /// The name that `from_name` accepts.
     pub fn name(&self) -> String {
         match self {
             Function::Md6(md6) => format!("md6-{}", md6.bits()),
@@ -53,7 +53,7 @@ impl Function {
         }
     }
 
-    /// Bits of the digest.
+    /// Length of the digest in bits.
     pub fn bits(&self) -> u16 {
         match self {
             Function::Md6(md6) => md6.bits(),
@@ -63,7 +63,7 @@ impl Function {
         }
     }
 
-    /// The digests of these messages.
+    /// The digest of each message.
     pub fn digests(&self, messages: &[&[u8]]) -> Vec<Digest> {
         match (self, self.sponge()) {
             (_, Some(sponge)) => sponges::digests(&sponge, messages),
@@ -72,8 +72,8 @@ impl Function {
         }
     }
 
-    /// Bytes of a part if the function is a tree, whose parts are hashed in any order: every part has so
-    /// many but the last one, which has at least one.
+    /// Length of a part in bytes, if the function is a tree, whose parts can be hashed in any order. Only
+    /// the last part may be shorter; it has at least one byte.
     pub fn part_len(&self) -> Option<usize> {
         match self {
             Function::Md6(_) => Some(md6::PART),
@@ -82,8 +82,8 @@ impl Function {
         }
     }
 
-    /// What a `Join` takes for part number `index` of a message of at least two parts; nothing if the function
-    /// is no tree.
+    /// The input for a `Join` from part number `index` of a message with at least two parts. Empty if the
+    /// function is not a tree.
     pub fn part(&self, index: u64, data: &[u8], last: bool) -> Vec<u8> {
         match self {
             Function::Md6(md6) => md6.part(index, data).to_vec(),
@@ -92,7 +92,7 @@ impl Function {
         }
     }
 
-    /// Puts the parts together, if the function is a tree.
+    /// Starts joining the parts of a message; `None` if the function is not a tree.
     pub fn join(&self) -> Option<Join> {
         match self {
             Function::Md6(md6) => Some(Join::Md6(md6::Join::new(md6.clone()))),
@@ -101,7 +101,7 @@ impl Function {
         }
     }
 
-    /// A message that is hashed one part after the other, if the function is no tree.
+    /// Starts hashing a message sequentially; `None` if the function is a tree.
     pub fn serial(&self) -> Option<Serial> {
         self.sponge().map(Serial::new)
     }
@@ -116,16 +116,16 @@ impl Function {
     }
 }
 
-/// Parts of one message being put together.
+/// Joins the parts of a message into its digest.
 pub enum Join {
-    /// Of MD6.
+    /// Parts of MD6.
     Md6(md6::Join),
-    /// Of KangarooTwelve.
+    /// Parts of KangarooTwelve.
     K12(k12::Join),
 }
 
 impl Join {
-    /// Takes the next part, in order.
+    /// Adds the next part, in order.
     pub fn push(&mut self, part: &[u8]) {
         match self {
             Join::Md6(join) => join.push(part),
@@ -133,7 +133,7 @@ impl Join {
         }
     }
 
-    /// The digest of all parts, at least two of them.
+    /// The digest of all parts, of which there must be at least two.
     pub fn finish(self) -> Digest {
         match self {
             Join::Md6(join) => join.finish(),

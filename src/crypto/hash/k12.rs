@@ -1,7 +1,8 @@
-//! KangarooTwelve: KT128 of RFC 9861 without customisation, 32 bytes of output.
+//! KangarooTwelve: KT128 of RFC 9861 without customisation, with 32 bytes of output.
 //!
-//! The message, followed by the customisation's length (one zero byte), is cut in chunks of 8 KiB. Every
-//! chunk but the first is a leaf, hashed to 32 bytes; the final node is the first chunk and all of those.
+//! The message, followed by the length of the customisation (one zero byte), is split into chunks of 8 KiB.
+//! Every chunk except the first is a leaf, hashed to 32 bytes. The final node consists of the first chunk
+//! and these hashes.
 
 use super::{
     digest::Digest,
@@ -13,26 +14,27 @@ use crate::crypto::{
     sp800_185::right_encode,
 };
 
-/// Bytes of a chunk.
+/// Size of a chunk in bytes.
 const CHUNK: usize = 8192;
-/// Bytes of a leaf's hash.
+/// Size of a leaf's hash (chaining value) in bytes.
 const CV: usize = 32;
 /// Rate of TurboSHAKE128 in bytes.
 const RATE: usize = 168;
-/// Bytes of a part.
+/// Size of a part in bytes.
 pub(super) const PART: usize = 128 * CHUNK;
-/// Between the first chunk and the leaves.
+/// Separator between the first chunk and the leaves.
 const AFTER_FIRST: [u8; 8] = [3, 0, 0, 0, 0, 0, 0, 0];
 
-/// The domain bytes of RFC 9861, section 3.2; where a message ends, its customisation's length comes before.
+/// Domain bytes of RFC 9861, section 3.2. At the end of a message they follow the length of the
+/// customisation.
 const LEAF: &[u8] = &[0x0b];
 const LAST_LEAF: &[u8] = &[0x00, 0x0b];
 const FINAL: &[u8] = &[0x06];
 const ONLY: &[u8] = &[0x00, 0x07];
 
-/// The digests of these messages.
+/// The digest of each message.
 pub(super) fn digests(messages: &[&[u8]]) -> Vec<Digest> {
-    // A message and its end of one byte that fit into one chunk have no node.
+    // A message that fits into one chunk together with its end byte has no tree.
     let long: Vec<&[u8]> = messages.iter().copied().filter(|message| message.len() >= CHUNK).collect();
     let cvs = leaves(&long.iter().map(|message| (&message[CHUNK..], true)).collect::<Vec<_>>());
     let node = |(message, cvs): (&&[u8], &Vec<u8>)| {
@@ -55,8 +57,8 @@ pub(super) fn digests(messages: &[&[u8]]) -> Vec<Digest> {
     states.iter().map(|state| squeeze(state, 256)).collect()
 }
 
-/// The hashes of each message's leaves, joined. A message that ends has the byte of its end in its last
-/// leaf, which may hold nothing else; another has whole leaves.
+/// The concatenated leaf hashes of each message. If the message ends here, its end byte is part of the last
+/// leaf, which may contain nothing else. Otherwise all leaves are whole.
 fn leaves(messages: &[(&[u8], bool)]) -> Vec<Vec<u8>> {
     let count = |&(data, ends): &(&[u8], bool)| data.len() / CHUNK + usize::from(ends);
     let mut states: Vec<State> = vec![[0; 25]; messages.iter().map(count).sum()];
@@ -75,13 +77,13 @@ fn leaves(messages: &[(&[u8], bool)]) -> Vec<Vec<u8>> {
     messages.iter().map(of).collect()
 }
 
-/// Ends a node whose leaves' hashes have `len` bytes.
+/// Completes a final node whose leaf hashes have `len` bytes in total.
 fn append_count(node: &mut Vec<u8>, len: u64) {
     node.extend_from_slice(right_encode(len / CV as u64).as_ref());
     node.extend_from_slice(&[0xff, 0xff]);
 }
 
-/// The piece of the final node that comes from part number `index` of a message of at least two parts.
+/// The piece of the final node from part number `index` of a message with at least two parts.
 pub(super) fn part(index: u64, data: &[u8], last: bool) -> Vec<u8> {
     let begin = if index == 0 { CHUNK.min(data.len()) } else { 0 };
     let mut piece = if index == 0 { [&data[..begin], &AFTER_FIRST].concat() } else { Vec::new() };
@@ -91,12 +93,12 @@ pub(super) fn part(index: u64, data: &[u8], last: bool) -> Vec<u8> {
     piece
 }
 
-/// The final node of a message in parts, as far as it is known.
+/// The final node of a message in parts, absorbed as far as it is known.
 pub struct Join {
     state: State,
-    /// What is not absorbed yet: less than a block.
+    /// Bytes not yet absorbed: less than a block.
     pending: Vec<u8>,
-    /// Bytes taken.
+    /// Number of bytes taken so far.
     len: u64,
 }
 
@@ -105,7 +107,7 @@ impl Join {
         Join { state: [0; 25], pending: Vec::new(), len: 0 }
     }
 
-    /// Takes the piece of the next part.
+    /// Adds the piece of the next part.
     pub(super) fn push(&mut self, piece: &[u8]) {
         self.len += piece.len() as u64;
         self.pending.extend_from_slice(piece);
@@ -113,7 +115,7 @@ impl Join {
         self.absorb(whole, &[]);
     }
 
-    /// The digest.
+    /// The digest of the message.
     pub(super) fn finish(mut self) -> Digest {
         append_count(&mut self.pending, self.len - (CHUNK + AFTER_FIRST.len()) as u64);
         self.absorb(self.pending.len(), FINAL);

@@ -1,36 +1,37 @@
-//! Many sponges that absorb at once, one in each lane of a vector: the dispatcher over the vector widths,
-//! and the filling of the lanes. Messages of any length may be mixed; a lane that is done takes the next.
+//! Absorbs into many sponges at once, one in each lane of a vector: the dispatcher over the vector
+//! widths, and the scheduling of lanes. Messages of any lengths can be mixed; a lane that has finished
+//! takes the next message.
 
 #[cfg(target_arch = "x86_64")]
 use super::{lanes_avx2, lanes_avx512, lanes_vl};
 use crate::crypto::keccak::{self, Rounds, State};
 use zeroize::Zeroizing;
 
-/// The largest rate in bytes: that of SHAKE128.
+/// Maximum rate in bytes: that of SHAKE128.
 const RATE_MAX: usize = 168;
-/// The rate of SHA3-256 in bytes.
+/// Rate of SHA3-256 in bytes.
 const RATE_SHA3_256: usize = 136;
-/// What follows a message before the padding: up to three bytes of the mode's and the domain byte.
+/// Maximum length of a message's end, before the padding: up to three bytes of the mode, and the domain byte.
 const END_MAX: usize = 4;
 
-/// `N` states, lane by lane: lane (x, y) of state i at `[x + 5 * y][i]`.
+/// `N` states, interleaved: lane (x, y) of state i is at `[x + 5 * y][i]`.
 pub(in crate::crypto) type States<const N: usize> = [[u64; N]; 25];
 
-/// A state, and what it is to absorb.
+/// A state, and the data to absorb into it.
 pub(in crate::crypto) struct Job<'a> {
-    /// Between two blocks.
+    /// Must be at a block boundary.
     pub state: &'a mut State,
-    /// Whole blocks, unless `end` follows.
+    /// A whole number of blocks, unless `end` follows.
     pub data: &'a [u8],
-    /// The last bytes with the domain byte (suffix bits and pad10*1's first bit), after which the block is
-    /// padded; empty if more is to come.
+    /// The last bytes, including the domain byte (suffix bits and the first bit of pad10*1). The block is
+    /// padded after them. Empty if more data will follow.
     pub end: &'a [u8],
 }
 
-/// Absorbs all of it. The rate is in bytes.
+/// Absorbs all jobs. The rate is in bytes.
 pub(in crate::crypto) type Absorb = fn(&mut [Job], usize, Rounds);
 
-/// With the implementation that suits this machine and that many jobs.
+/// Absorbs with the fastest implementation for this machine and this number of jobs.
 pub(in crate::crypto) fn absorb(jobs: &mut [Job], rate: usize, rounds: Rounds) {
     suitable(jobs.len())(jobs, rate, rounds);
 }
@@ -54,42 +55,42 @@ fn suitable(_: usize) -> Absorb {
     absorb_portable
 }
 
-/// In vectors of four, with AVX-512's instructions.
+/// Absorbs with 256-bit vectors and the instructions of AVX-512.
 ///
 /// # Panics
-/// If the processor has no AVX-512 for vectors of any length.
+/// If the processor lacks AVX-512VL.
 #[cfg(target_arch = "x86_64")]
 pub(in crate::crypto) fn absorb_vl(jobs: &mut [Job], rate: usize, rounds: Rounds) {
     assert!(lanes_vl::available());
-    // SAFETY: the processor has the features, as was just seen.
+    // SAFETY: the required CPU features were just checked.
     fill::<4>(jobs, rate, rounds, |s, p| unsafe { lanes_vl::absorb(s, p, rate, rounds) });
 }
 
-/// In vectors of eight.
+/// Absorbs with 512-bit vectors.
 ///
 /// # Panics
-/// If the processor has no AVX-512.
+/// If the processor lacks AVX-512.
 #[cfg(target_arch = "x86_64")]
 pub(in crate::crypto) fn absorb_avx512(jobs: &mut [Job], rate: usize, rounds: Rounds) {
     assert!(lanes_avx512::available());
-    // SAFETY: the processor has the features, as was just seen.
+    // SAFETY: the required CPU features were just checked.
     fill::<8>(jobs, rate, rounds, |s, p| unsafe { lanes_avx512::absorb(s, p, rate, rounds) });
 }
 
-/// In vectors of four.
+/// Absorbs with 256-bit vectors.
 ///
 /// # Panics
-/// If the processor has no AVX2.
+/// If the processor lacks AVX2.
 #[cfg(target_arch = "x86_64")]
 pub(in crate::crypto) fn absorb_avx2(jobs: &mut [Job], rate: usize, rounds: Rounds) {
     assert!(lanes_avx2::available());
-    // SAFETY: the processor has the features, as was just seen.
+    // SAFETY: the required CPU features were just checked.
     fill::<4>(jobs, rate, rounds, |s, p| unsafe { lanes_avx2::absorb(s, p, rate, rounds) });
 }
 
-/// Permutes each of these states with the 24 rounds of SHA-3, side by side where vectors take several.
+/// Permutes each state with the 24 rounds of SHA-3, several side by side if the processor has vectors.
 pub fn permute_all(states: &mut [State]) {
-    // As many as stay in the first cache.
+    // This many states fit into the L1 cache.
     for some in states.chunks_mut(64) {
         let mut jobs: Vec<Job> =
             some.iter_mut().map(|state| Job { state, data: &[0; RATE_SHA3_256], end: &[] }).collect();
@@ -97,7 +98,7 @@ pub fn permute_all(states: &mut [State]) {
     }
 }
 
-/// The portable implementation: one after the other.
+/// The portable implementation: one job after the other.
 pub(super) fn absorb_portable(jobs: &mut [Job], rate: usize, rounds: Rounds) {
     for job in jobs {
         let mut source = Source::new(job.data, job.end, rate);
@@ -119,11 +120,11 @@ fn absorb_one(state: &mut State, source: &mut Source, rate: usize, rounds: Round
     }
 }
 
-/// The blocks of one job: its message's whole ones, then the padded end.
+/// The remaining blocks of a job: the whole blocks of its message, then the padded end.
 struct Source<'a> {
     blocks: &'a [u8],
     end: [u8; 2 * RATE_MAX],
-    /// Of `end`: bytes taken, bytes in all.
+    /// Position in `end`, and its length.
     taken: usize,
     len: usize,
 }
@@ -140,7 +141,7 @@ impl<'a> Source<'a> {
         self.blocks.is_empty() && self.taken == self.len
     }
 
-    /// Whole blocks that lie side by side.
+    /// The next contiguous whole blocks.
     fn ready(&self) -> &[u8] {
         if self.blocks.is_empty() { &self.end[self.taken..self.len] } else { self.blocks }
     }
@@ -154,7 +155,8 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Absorbs with `N` lanes; `absorb` takes as many whole blocks as each lane is given, one piece after the other.
+/// Absorbs with `N` lanes. `absorb` takes a list of pieces, each with the same number of whole blocks
+/// for every lane.
 pub(super) fn fill<const N: usize>(
     jobs: &mut [Job],
     rate: usize,
@@ -172,19 +174,19 @@ pub(super) fn fill<const N: usize>(
     refill(&mut jobs[done..], rate, rounds, absorb);
 }
 
-/// Whether all of them have as many bytes as the first.
+/// Whether all jobs have the length of the first.
 fn are_alike(jobs: &[Job]) -> bool {
     jobs.iter().all(|job| job.data.len() == jobs[0].data.len() && job.end.len() == jobs[0].end.len())
 }
 
-/// Up to `N` jobs of one length, from the first block to the last.
+/// Absorbs up to `N` jobs of equal length.
 fn absorb_alike<const N: usize>(
     jobs: &mut [Job],
     rate: usize,
     absorb: impl Fn(&mut States<N>, &[[&[u8]; N]]),
 ) {
     let last = jobs.len() - 1;
-    // They may be keyed. A lane without a job repeats the last one's.
+    // The states may be keyed, so they are wiped. A lane without a job repeats the last job.
     let mut states: Zeroizing<States<N>> = Zeroizing::new(std::array::from_fn(|word| {
         std::array::from_fn(|lane| jobs[lane.min(last)].state[word])
     }));
@@ -204,8 +206,8 @@ fn absorb_alike<const N: usize>(
     }
 }
 
-/// The padded end of a message: what is left of it and what ends it, in a buffer of zeros. None if nothing ends it.
-/// Returns the length, one block or two.
+/// Writes the padded end of a message: the bytes left over, its end and the padding. `out` must be zeros.
+/// Returns the length, which is one block or two, or 0 if the message does not end here.
 fn pad(rest: &[u8], last: &[u8], rate: usize, out: &mut [u8; 2 * RATE_MAX]) -> usize {
     if last.is_empty() {
         return 0;
@@ -217,14 +219,14 @@ fn pad(rest: &[u8], last: &[u8], rate: usize, out: &mut [u8; 2 * RATE_MAX]) -> u
     len
 }
 
-/// Keeps `N` lanes filled with jobs of any lengths.
+/// Absorbs jobs of any lengths, keeping `N` lanes busy.
 fn refill<const N: usize>(
     jobs: &mut [Job],
     rate: usize,
     rounds: Rounds,
     absorb: impl Fn(&mut States<N>, &[[&[u8]; N]]),
 ) {
-    // They may be keyed.
+    // The states may be keyed, so they are wiped.
     let mut states: Zeroizing<States<N>> = Zeroizing::new([[0; N]; 25]);
     let mut sources: [Option<(usize, Source)>; N] = [const { None }; N];
     let mut next = 0;
@@ -240,7 +242,7 @@ fn refill<const N: usize>(
             }
         }
         if sources.iter().flatten().count() < 2 {
-            // A single message is faster alone.
+            // A single remaining message is faster alone.
             let Some(lane) = sources.iter().position(Option::is_some) else { return };
             if let Some((job, mut source)) = sources[lane].take() {
                 let state = &mut *jobs[job].state;
@@ -251,7 +253,7 @@ fn refill<const N: usize>(
         }
         let ready: [Option<&[u8]>; N] =
             std::array::from_fn(|lane| sources[lane].as_ref().map(|(_, source)| source.ready()));
-        // An idle lane repeats another's blocks; its state is nobody's.
+        // An idle lane repeats the blocks of another one; its state is discarded.
         let shortest = ready.into_iter().flatten().min_by_key(|blocks| blocks.len()).unwrap_or_default();
         let len = shortest.len();
         absorb(&mut states, &[ready.map(|blocks| &blocks.unwrap_or(shortest)[..len])]);

@@ -1,5 +1,5 @@
-//! Eight sponges in 512-bit vectors, and the loads that MD6 shares: eight messages' words side by side.
-//! Constant-time: no branch and no address depends on a state.
+//! Eight sponges in 512-bit vectors, and loads that MD6 uses as well: words of eight messages side by side.
+//! Constant-time: no branch or address depends on a state.
 
 use super::lanes::States;
 use crate::crypto::{
@@ -13,15 +13,16 @@ use std::arch::x86_64::{
     _mm512_xor_si512 as xor,
 };
 
-/// Whether this processor has what the functions here are compiled for.
+/// Whether this processor has the features that the functions here require.
 pub(in crate::crypto) fn available() -> bool {
     is_x86_feature_detected!("avx512f")
 }
 
-/// Each state absorbs the blocks of its message's pieces; all have the same number of whole blocks of `rate` bytes.
+/// Each state absorbs the blocks of its message's pieces. All have the same number of whole blocks
+/// of `rate` bytes.
 #[target_feature(enable = "avx512f")]
 pub(in crate::crypto) fn absorb(states: &mut States<8>, pieces: &[[&[u8]; 8]], rate: usize, rounds: Rounds) {
-    // AMD's processors, and no others in use, have these instructions.
+    // SSE4a identifies AMD: no other processors in use have it.
     if is_x86_feature_detected!("sse4a") {
         absorb_by::<true>(states, pieces, rate, rounds);
     } else {
@@ -29,8 +30,8 @@ pub(in crate::crypto) fn absorb(states: &mut States<8>, pieces: &[[&[u8]; 8]], r
     }
 }
 
-/// The same with the sums of theta or without: `round!` says which is faster where. As two functions, since the two
-/// in one have their spilled vectors unaligned.
+/// Like `absorb`, with or without the sums of theta; `round!` documents which is faster where. These are two
+/// separate functions, because spilled vectors were unaligned when both were in one.
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
 pub(super) fn absorb_by<const SUMS: bool>(
@@ -42,19 +43,20 @@ pub(super) fn absorb_by<const SUMS: bool>(
     absorb!(8: 0 8 16, states, pieces, rate, rounds, SUMS);
 }
 
-/// `count` words (1 to 8) of each message from byte `at` on, word i of all of them in vector i; zeros in the rest.
+/// `count` words (1 to 8) of each message from byte `at` on: word i of all messages is in vector i. Further
+/// vectors are zero.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn words(messages: [&[u8]; 8], at: usize, count: usize) -> [__m512i; 8] {
     let mask = (0xff_u16 >> (8 - count)) as u8;
-    // A closure for `map` would be called, and not inlined: it lacks the features.
+    // Not `map`: its closure would lack the target features, and so would not be inlined.
     let mut r = [_mm512_setzero_si512(); 8];
     for (row, message) in r.iter_mut().zip(messages) {
         let words = &message[at..at + 8 * count];
-        // SAFETY: reads the `count` words that the slice has, and no other.
+        // SAFETY: reads only the `count` words of the slice.
         *row = unsafe { _mm512_maskz_loadu_epi64(mask, words.as_ptr().cast()) };
     }
-    // Pairs of words, then of pairs, then of fours.
+    // Transpose pairs of words, then pairs of pairs, then groups of four.
     let (a, b) = (_mm512_unpacklo_epi64(r[0], r[1]), _mm512_unpackhi_epi64(r[0], r[1]));
     let (c, d) = (_mm512_unpacklo_epi64(r[2], r[3]), _mm512_unpackhi_epi64(r[2], r[3]));
     let (e, f) = (_mm512_unpacklo_epi64(r[4], r[5]), _mm512_unpackhi_epi64(r[4], r[5]));
@@ -86,7 +88,7 @@ fn load(words: &[u64; 8]) -> __m512i {
     unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
 }
 
-/// The elements of a vector.
+/// Stores the elements of a vector.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn store(words: &mut [u64; 8], vector: __m512i) {

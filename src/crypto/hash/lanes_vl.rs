@@ -1,5 +1,5 @@
-//! Four sponges in 256-bit vectors with the instructions of AVX-512: half the time of eight in 512-bit vectors,
-//! where there are no more than four. Constant-time: no branch and no address depends on a state.
+//! Four sponges in 256-bit vectors with AVX-512 instructions. For up to four sponges this takes half the
+//! time of eight in 512-bit vectors. Constant-time: no branch or address depends on a state.
 
 use super::{
     lanes::States,
@@ -14,12 +14,13 @@ use std::arch::x86_64::{
     _mm256_xor_si256 as xor,
 };
 
-/// Whether this processor has what `absorb` is compiled for.
+/// Whether this processor has the features that `absorb` requires.
 pub(in crate::crypto) fn available() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl")
 }
 
-/// Each state absorbs the blocks of its message's pieces; all have the same number of whole blocks of `rate` bytes.
+/// Each state absorbs the blocks of its message's pieces. All have the same number of whole blocks
+/// of `rate` bytes.
 #[target_feature(enable = "avx512f,avx512vl")]
 pub(in crate::crypto) fn absorb(states: &mut States<4>, pieces: &[[&[u8]; 4]], rate: usize, rounds: Rounds) {
     absorb!(4: 0 4 8 12 16 20, states, pieces, rate, rounds, true);

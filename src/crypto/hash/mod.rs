@@ -1,9 +1,9 @@
-//! Hashes of many messages at once: SHA-3, SHAKE, KangarooTwelve and MD6, with the lanes of the processor's
-//! vectors filled from different messages, and from different parts of long ones. Holds no secret but MD6's
-//! key.
+//! Hashes many messages at once: SHA-3, SHAKE, KangarooTwelve and MD6. The lanes of the processor's
+//! vectors are filled from different messages, and from different parts of long ones. Keeps no secret
+//! except MD6's key.
 //!
-//! `Function` says which hash, `digests` hashes whole messages. A long message is hashed in parts: by
-//! `Serial` one after the other, or, where the function is a tree, by `part` in any order and `join`.
+//! `Function` selects the hash function. `digests` hashes whole messages. A long message is hashed in
+//! parts: with `Serial` sequentially, or, if the function is a tree, with `part` in any order and `join`.
 
 mod digest;
 mod function;

@@ -1,4 +1,4 @@
-//! SHA-3 and SHAKE of many messages at once.
+//! SHA-3 and SHAKE over many messages at once.
 
 use super::{
     digest::Digest,
@@ -6,23 +6,23 @@ use super::{
 };
 use crate::crypto::keccak::{Rounds, State};
 
-/// A hash by one sponge, whose digest is squeezed at once.
+/// A hash function that consists of a single sponge, with a digest not longer than its rate.
 #[derive(Debug, Clone)]
 pub(super) struct Sponge {
-    /// Bytes absorbed by one permutation.
+    /// Rate in bytes.
     rate: usize,
-    /// The domain byte.
+    /// Domain byte.
     end: &'static [u8],
     bits: u16,
 }
 
 impl Sponge {
-    /// SHA-3 with a digest of `bits`.
+    /// SHA-3 with a digest of `bits` bits.
     pub(super) fn sha3(bits: u16) -> Self {
         Sponge { rate: 200 - usize::from(bits) / 4, end: &[0x06], bits }
     }
 
-    /// SHAKE of a security of 128 or 256 bits with a digest of `bits`, at most its rate.
+    /// SHAKE with a security of 128 or 256 bits, and a digest of `bits` bits, at most its rate.
     pub(super) fn shake(security: u16, bits: u16) -> Self {
         Sponge { rate: 200 - usize::from(security) / 4, end: &[0x1f], bits }
     }
@@ -32,7 +32,7 @@ impl Sponge {
     }
 }
 
-/// The first `bits` of a state, at most 512 and at most its rate.
+/// The first `bits` bits of a state: at most 512, and at most its rate.
 pub(super) fn squeeze(state: &State, bits: u16) -> Digest {
     let mut bytes = [0; 64];
     for (bytes, lane) in bytes.chunks_mut(8).zip(state) {
@@ -41,7 +41,7 @@ pub(super) fn squeeze(state: &State, bits: u16) -> Digest {
     Digest::new(bits, &bytes)
 }
 
-/// The digests of these messages.
+/// The digest of each message.
 pub(super) fn digests(sponge: &Sponge, messages: &[&[u8]]) -> Vec<Digest> {
     let mut states = vec![[0; 25]; messages.len()];
     let job = |(state, &data)| Job { state, data, end: sponge.end };
@@ -50,7 +50,7 @@ pub(super) fn digests(sponge: &Sponge, messages: &[&[u8]]) -> Vec<Digest> {
     states.iter().map(|state| sponge.digest(state)).collect()
 }
 
-/// A message that is hashed one part after the other.
+/// A message that is hashed sequentially, part by part.
 #[derive(Clone)]
 pub struct Serial {
     sponge: Sponge,
@@ -59,9 +59,9 @@ pub struct Serial {
 
 /// The next part of a message.
 pub struct Piece<'a> {
-    /// Whose.
+    /// The message that the part belongs to.
     pub serial: &'a mut Serial,
-    /// Its bytes: a multiple of `Serial::block`, unless it is the last part.
+    /// Content of the part: a multiple of `Serial::block` in length, unless it is the last one.
     pub data: &'a [u8],
     /// Whether the message ends here.
     pub last: bool,
@@ -72,12 +72,12 @@ impl Serial {
         Serial { sponge, state: [0; 25] }
     }
 
-    /// Parts have a multiple of so many bytes, but for the last one.
+    /// The length of a part must be a multiple of this many bytes, except for the last one.
     pub fn block(&self) -> usize {
         self.sponge.rate
     }
 
-    /// Takes the next parts of several messages of the same function at once.
+    /// Absorbs the next parts of several messages, which must use the same function.
     pub fn advance(pieces: &mut [Piece]) {
         let Some(first) = pieces.first() else { return };
         let (rate, end) = (first.serial.sponge.rate, first.serial.sponge.end);
@@ -91,7 +91,7 @@ impl Serial {
         lanes::absorb(&mut jobs, rate, Rounds::TwentyFour);
     }
 
-    /// The digest, once the last part is in.
+    /// The digest, after the last part was absorbed.
     pub fn digest(&self) -> Digest {
         self.sponge.digest(&self.state)
     }

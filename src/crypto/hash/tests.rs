@@ -1,4 +1,4 @@
-//! Every variant against the portable one and against the hashes of single messages.
+//! Compares every variant with the portable one, and with hashes of single messages.
 
 use super::{
     lanes::{Job, absorb, absorb_portable},
@@ -13,7 +13,7 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 251 * 7 + seed * 13) as u8).collect()
 }
 
-/// Messages of mixed lengths around blocks and chunks, as many as `count`.
+/// `count` messages of mixed lengths around blocks and chunks.
 fn messages(count: usize) -> Vec<Vec<u8>> {
     let lengths = [0, 1, 71, 72, 104, 135, 136, 137, 168, 511, 512, 513, 2048, 2049, 4096, 8191, 8192, 8193];
     (0..count).map(|i| pattern(lengths[i * 7 % lengths.len()] * (1 + i % 3), i)).collect()
@@ -49,7 +49,7 @@ fn digests_go_to_digits_and_back() {
     assert_eq!(Digest::from_hex(1024, &"0".repeat(256)), None);
 }
 
-/// SHA-3 of the module that hashes one message.
+/// Hashing many messages equals hashing each one, and SHA3-256 equals that of the module for single messages.
 #[test]
 fn many_messages_hash_like_each_alone() {
     for count in [0, 1, 2, 3, 4, 5, 7, 8, 9, 17, 40] {
@@ -96,26 +96,26 @@ fn every_width_absorbs_like_the_portable_code() {
         #[cfg(target_arch = "x86_64")]
         {
             if lanes_avx2::available() {
-                // SAFETY: the processor has the features, as was just seen.
+                // SAFETY: the required CPU features were just checked.
                 let four = |s: &mut _, p: &[[&[u8]; 4]]| unsafe { lanes_avx2::absorb(s, p, rate, rounds) };
                 assert_eq!(run(&|jobs| lanes::fill::<4>(jobs, rate, rounds, four)), want, "AVX2");
             } else {
                 println!("SKIPPED: Keccak with AVX2: the processor has none");
             }
             if lanes_vl::available() {
-                // SAFETY: the processor has the features, as was just seen.
+                // SAFETY: the required CPU features were just checked.
                 let four = |s: &mut _, p: &[[&[u8]; 4]]| unsafe { lanes_vl::absorb(s, p, rate, rounds) };
                 assert_eq!(run(&|jobs| lanes::fill::<4>(jobs, rate, rounds, four)), want, "AVX-512, four");
             } else {
                 println!("SKIPPED: Keccak with AVX-512 of 256 bits: the processor has none");
             }
             if lanes_avx512::available() {
-                // SAFETY: the processor has the features, as was just seen.
+                // SAFETY: the required CPU features were just checked.
                 let eight = |s: &mut _, p: &[[&[u8]; 8]]| unsafe {
                     lanes_avx512::absorb_by::<true>(s, p, rate, rounds)
                 };
                 assert_eq!(run(&|jobs| lanes::fill::<8>(jobs, rate, rounds, eight)), want, "AVX-512, sums");
-                // SAFETY: the processor has the features, as was just seen.
+                // SAFETY: the required CPU features were just checked.
                 let eight = |s: &mut _, p: &[[&[u8]; 8]]| unsafe {
                     lanes_avx512::absorb_by::<false>(s, p, rate, rounds)
                 };
@@ -168,7 +168,7 @@ fn a_message_in_parts_hashes_like_the_whole() {
     }
 }
 
-/// KT128 over the library's TurboSHAKE128, written out.
+/// A direct implementation of KT128 over this crate's TurboSHAKE128.
 #[test]
 fn k12_is_what_the_rfc_says() {
     for len in [0, 1, 8190, 8191, 8192, 8193, 16383, 16384, 50000, 8192 * 300] {

@@ -25,7 +25,7 @@ fn sample() -> (VaultConfig, Secret<32>) {
     VaultConfig::create(settings(), &slot(PASSWORD)).unwrap()
 }
 
-/// One slot of each kind.
+/// A vault with a slot of each of three kinds.
 fn full() -> (VaultConfig, Secret<32>, RecoveryKey) {
     let (mut config, master) = sample();
     let recovery = RecoveryKey::generate().unwrap();
@@ -177,7 +177,7 @@ fn every_changed_byte_is_refused_or_changes_nothing() {
             let mut changed = text.clone();
             changed[at] ^= flip;
             let Ok(parsed) = VaultConfig::parse(&changed) else { continue };
-            // Only white space may change without a change of meaning.
+            // Only a change of white space may leave the meaning unchanged.
             if parsed == config {
                 assert!(text[at].is_ascii_whitespace(), "byte {at}");
                 continue;
@@ -204,7 +204,7 @@ fn another_version_is_named() {
 #[test]
 fn what_is_no_configuration_is_damaged() {
     let (config, _, _) = full();
-    // Without white space, for an edit of several lines.
+    // Without white space, so that a replacement can span lines.
     let value: serde_json::Value = serde_json::from_str(&config.to_json()).unwrap();
     let salt = &value["slots"][2]["kdf"]["recovery"]["salt"];
     let listed = value.to_string().replacen(&format!("{{\"salt\":{salt}}}"), &format!("[{salt}]"), 1);
@@ -317,7 +317,7 @@ fn every_change_raises_the_generation() {
     assert_eq!(config.generation(), 3);
 }
 
-/// One whose master key was changed, with the one before.
+/// A configuration after a rotation, with the new master key and the previous one.
 fn rotated() -> (VaultConfig, Secret<32>, Secret<32>) {
     let (config, old) = sample();
     let (config, master) = config.rotate(&old, 1, &slot(PASSWORD)).unwrap();

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Lays a file out page by page, as the document tells it in words, and compares every formula.
+/// Lays out a file page by page, following the text of the format document, and compares every formula.
 #[test]
 fn a_page_by_page_walk_agrees() {
     let mut offset = PAGE;
@@ -36,12 +36,12 @@ fn a_page_by_page_walk_agrees() {
     }
 }
 
-/// Node pages of `level` (1 and up) over `groups` groups; none where a single child needs none.
+/// Number of node pages of `level` (from 1) over `groups` groups; 0 if that level does not exist.
 fn nodes(level: u32, groups: u64) -> u64 {
     if level > levels(groups) { 0 } else { ((groups - 1) >> (FANOUT_BITS * level)) + 1 }
 }
 
-/// Node pages that exist are exactly those that the walk reserves room for.
+/// The node pages that exist are exactly those for which the layout reserves space.
 #[test]
 fn node_pages_end_where_the_file_does() {
     for count in (1..20_000_u64).chain([128 * 128 * 128, 128 * 128 * 128 + 1]) {
@@ -71,7 +71,7 @@ fn sizes_at_the_edges_of_groups_and_levels_invert() {
     }
 }
 
-/// A million random sizes: the inverse holds, order is kept, and any stored size rounds down.
+/// For a million random sizes: the inverse holds, order is preserved, and any stored size rounds down.
 #[test]
 fn a_million_random_sizes_invert() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;

@@ -105,7 +105,7 @@ fn plain_names_stay_clear_of_the_reserved_ones() {
         assert_eq!(keys.decode(&DIR, name.as_bytes(), None), Err(NameError::Forged));
     }
     assert_eq!(keys.classify(b"warpcrypt.tmp.1"), Class::Temporary);
-    // An escape in front of a name that needs none would be a second form of that name.
+    // An unnecessary escape would be a second stored form of the same name.
     assert_eq!(keys.decode(&DIR, b"warpcrypt.plain.x", None), Err(NameError::Forged));
     assert_eq!(keys.encode(&DIR, b"warpcrypt").unwrap().stored, b"warpcrypt");
     let long = [RESERVED.as_bytes(), &[b'x'; 230]].concat();

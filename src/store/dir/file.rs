@@ -1,4 +1,4 @@
-//! A regular file of the store behind an exchangeable descriptor.
+//! A regular file of the store, behind a descriptor that can be replaced.
 
 use super::Node;
 use crate::{
@@ -20,24 +20,24 @@ use std::{
     sync::Arc,
 };
 
-/// Pieces that one preadv(2) takes.
+/// Maximum number of buffers per preadv(2) call.
 const PIECES: usize = 1024;
 
-/// A regular file of the store. Its descriptor can be exchanged for a writable one.
+/// A regular file of the store. Its descriptor can be replaced by a writable one.
 pub struct DirFile {
     fd: parking_lot::RwLock<Arc<OwnedFd>>,
 }
 
 impl DirFile {
-    /// Over an open descriptor.
+    /// Wraps an open descriptor.
     pub fn new(fd: OwnedFd) -> Self {
         DirFile { fd: parking_lot::RwLock::new(Arc::new(fd)) }
     }
 
-    /// Over an open descriptor through which reading leaves the time of access as it is, where that may be asked for:
-    /// of files of this process's user, and by root.
+    /// Wraps an open descriptor and sets `O_NOATIME` on it, so that reads do not update the access time.
+    /// The kernel allows that only for files owned by this process's user, and to root.
     pub fn quiet(fd: OwnedFd) -> Self {
-        // Elsewhere the store counts these reads, too.
+        // Best effort: if it is refused, reads update the access time.
         let _ = rustix::fs::fcntl_setfl(&fd, OFlags::NONBLOCK | OFlags::NOATIME);
         DirFile::new(fd)
     }
@@ -47,17 +47,19 @@ impl DirFile {
         self.fd.read().clone()
     }
 
-    /// Takes over the descriptor of `other`, the same inode opened for writing, unless there is one that may write.
+    /// Takes over the descriptor of `other`, which is the same inode opened for writing. Does nothing if
+    /// the current descriptor is already writable.
     pub fn take_over(&self, other: DirFile) {
         if !self.writable() {
             *self.fd.write() = other.fd.into_inner();
         }
     }
 
-    /// Gives it the owner and permissions of another one, as far as this process may.
+    /// Copies owner and permissions from `like`. EPERM on the owner is ignored; the permissions
+    /// are still set.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn give_owner(&self, like: &Node) -> io::Result<()> {
         let (like, node) = (like.stat()?, Node::shared(self.fd()));
         match node.chown(Some(like.st_uid), Some(like.st_gid)) {
@@ -66,7 +68,7 @@ impl DirFile {
         }
     }
 
-    /// Whether the descriptor may write.
+    /// Whether the descriptor is open for writing.
     pub fn writable(&self) -> bool {
         rustix::fs::fcntl_getfl(&*self.fd()).is_ok_and(|flags| flags.contains(OFlags::RDWR))
     }
@@ -127,7 +129,7 @@ impl BackingFile for DirFile {
         let counted = Counted::start(Activity::StoreWrite, pieces.iter().map(|piece| piece.len()).sum());
         let written = retry_on_intr(|| rustix::io::pwritev(&*fd, pieces, offset))?;
         drop(counted);
-        // What a short write left over goes piece by piece.
+        // Write the remainder of a short write buffer by buffer.
         let (mut at, mut skip) = (offset, written);
         for piece in pieces {
             let done = skip.min(piece.len());
@@ -154,7 +156,7 @@ impl BackingFile for DirFile {
 
     fn sync_data(&self) -> io::Result<()> {
         let _counted = Counted::start(Activity::StoreSync, 0);
-        // EINTR is not retried: whether a second call still reports a failed write is not known.
+        // EINTR is not retried: it is not known whether a second call would still report a failed write.
         #[cfg(test)]
         super::power::call()?;
         rustix::fs::fdatasync(&*self.fd())?;
@@ -165,7 +167,7 @@ impl BackingFile for DirFile {
 
     fn sync_whole(&self) -> io::Result<()> {
         let _counted = Counted::start(Activity::StoreSync, 0);
-        super::fsync(&*self.fd()) // As above.
+        super::fsync(&*self.fd()) // See `sync_data` about EINTR.
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
@@ -225,11 +227,12 @@ impl BackingFile for DirFile {
         if mode & rights == 0 { Ok(()) } else { node.set_mode(mode & !rights) }
     }
 
-    /// By flock(2): a lock of the open file, which goes with it. FUSE would keep one by fcntl(2) when the file is closed.
+    /// Uses flock(2): the lock belongs to the open file description and ends with it. FUSE would hold an
+    /// fcntl(2) lock until the file is closed.
     fn try_lock(&self) -> io::Result<bool> {
         let operation = match self.writable() {
             true => FlockOperation::NonBlockingLockExclusive,
-            // Over NFS an exclusive one takes a descriptor that may write.
+            // Over NFS, an exclusive lock requires a writable descriptor.
             false => FlockOperation::NonBlockingLockShared,
         };
         match retry_on_intr(|| rustix::fs::flock(&*self.fd(), operation)) {
@@ -245,12 +248,12 @@ impl BackingFile for DirFile {
     }
 
     fn drop_cached(&self, len: u64) {
-        // Advice: where the kernel does not take it, it asks the store by its own rules.
+        // Only a hint: if the kernel ignores it, cached pages are revalidated by the usual rules.
         let _ = rustix::fs::fadvise(&*self.fd(), 0, NonZeroU64::new(len), Advice::DontNeed);
     }
 }
 
-/// The offset `done` bytes after `offset`, if there is such an offset.
+/// The offset `done` bytes after `offset`; EFBIG if it overflows.
 fn place(offset: u64, done: usize) -> rustix::io::Result<u64> {
     offset.checked_add(done as u64).ok_or(Errno::FBIG)
 }
@@ -309,7 +312,7 @@ mod tests {
         let file = fresh();
         file.write_at(&[1; 4096], 1 << 30).unwrap();
         file.set_len(1 << 40).unwrap();
-        // A store without holes gives the offset itself.
+        // A store without holes returns the offset itself.
         assert!(matches!(file.next_data(0).unwrap(), Some(0 | 0x4000_0000)));
         assert_eq!(file.next_data((1 << 30) + 5).unwrap(), Some((1 << 30) + 5));
         assert!(matches!(file.next_data(1 << 31).unwrap(), None | Some(0x8000_0000)));
@@ -318,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_store_that_cannot_reserve_space_says_so() {
-        // The kernel's own files take none.
+        // Files in procfs do not support fallocate(2).
         let file = File::options().read(true).write(true).open("/proc/self/comm").unwrap();
         let refused = DirFile::new(file.into()).reserve(0, 4096).unwrap_err();
         assert_eq!(Errno::from_io_error(&refused), Some(Errno::OPNOTSUPP));

@@ -1,4 +1,4 @@
-//! Locks of open files: flock(2).
+//! Locks on open files, by flock(2).
 
 use rustix::fs::{FlockOperation, flock};
 use std::{
@@ -6,16 +6,18 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-/// A locked file or directory, unlocked when this is dropped.
+/// A locked file or directory. Dropping it unlocks it.
 ///
-/// Closing it would not always unlock it: a process that is being started has the same open files until it runs its own program.
+/// Closing the descriptor would not be enough: a child between fork and exec holds a copy of it.
 #[derive(Debug)]
 pub struct Flock(OwnedFd);
 
 impl Flock {
+    /// Applies flock(2) to `fd`.
+    ///
     /// # Errors
-    /// EWOULDBLOCK if another has it locked and `operation` does not wait; EBADF, ENOLCK and others where the store has no such
-    /// locks.
+    /// EWOULDBLOCK if there is another holder and `operation` is non-blocking; EBADF, ENOLCK and
+    /// others if the store does not support such locks.
     pub fn take(fd: OwnedFd, operation: FlockOperation) -> io::Result<Self> {
         flock(&fd, operation)?;
         Ok(Flock(fd))
@@ -30,7 +32,7 @@ impl AsFd for Flock {
 
 impl Drop for Flock {
     fn drop(&mut self) {
-        // What cannot be unlocked is closed.
+        // If unlocking fails, closing the descriptor still releases the lock.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -48,7 +50,7 @@ mod tests {
             Flock::take(fd, FlockOperation::NonBlockingLockExclusive)
         };
         let lock = take().unwrap();
-        // What such a process has between fork and exec.
+        // The copy that a child holds between fork and exec.
         let _child = lock.as_fd().try_clone_to_owned().unwrap();
         assert_eq!(take().unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(lock);

@@ -1,4 +1,4 @@
-//! What tells an inode from those that had its number before.
+//! Generation numbers: they distinguish an inode from earlier ones with the same inode number.
 
 use super::{Node, StoreDir};
 use rustix::{
@@ -14,10 +14,10 @@ use std::{
     },
 };
 
-/// Bytes of a file handle at most (MAX_HANDLE_SZ).
+/// Maximum length of a file handle in bytes (MAX_HANDLE_SZ).
 const LONGEST: usize = 128;
 
-/// A `struct file_handle` with room for every one.
+/// A `struct file_handle` with room for the longest handle.
 #[repr(C)]
 struct FileHandle {
     bytes: c_uint,
@@ -26,16 +26,16 @@ struct FileHandle {
 }
 
 impl StoreDir {
-    /// A number of 31 bits for what stands under `name`: another one than that of an earlier inode with the same number, but by
-    /// a rare chance. It is made of the store's own file handle, or else of the time when the inode was made; 0 where the store
-    /// knows neither.
+    /// A 31-bit generation number for the entry `name`. It differs from that of an earlier inode with
+    /// the same inode number, except with negligible probability. It is derived from the store's file
+    /// handle, or else from the creation time. 0 if the store provides neither.
     pub fn generation(&self, name: &OsStr) -> u32 {
         self.component(name).map_or(0, |name| generation(self.as_fd(), name, AtFlags::empty()))
     }
 }
 
 impl Node<'_> {
-    /// The same of this node, whether it has a name or not.
+    /// The generation number of this node, as in [`StoreDir::generation`]. The node need not have a name.
     pub fn generation(&self) -> u32 {
         generation(self.as_fd(), OsStr::new(""), AtFlags::EMPTY_PATH)
     }
@@ -46,13 +46,14 @@ fn generation(dir: BorrowedFd, name: &OsStr, flags: AtFlags) -> u32 {
     known.map_or(0, |known| short_hash(&known))
 }
 
-/// The file handle of the store, in which most filesystems have a generation number.
+/// The store's file handle. On most filesystems it contains a generation number.
 fn file_handle(dir: BorrowedFd, name: &OsStr, flags: AtFlags) -> io::Result<Vec<u8>> {
     let name = CString::new(name.as_bytes())?;
     let mut handle = FileHandle { bytes: LONGEST as c_uint, kind: 0, content: [0; LONGEST] };
     let mut mount: c_int = 0;
-    // SAFETY: the name ends with a zero byte, `handle` begins as `file_handle` does and has room for as many bytes as it says,
-    // and the call writes nothing else but `mount`. Without AT_SYMLINK_FOLLOW no link is followed.
+    // SAFETY: the name is NUL-terminated, `handle` has the layout of `file_handle` with room for as many
+    // bytes as it declares, and apart from it the call writes only `mount`. Without AT_SYMLINK_FOLLOW no
+    // link is followed.
     let result = unsafe {
         libc::name_to_handle_at(
             dir.as_raw_fd(),
@@ -69,7 +70,7 @@ fn file_handle(dir: BorrowedFd, name: &OsStr, flags: AtFlags) -> io::Result<Vec<
     Ok(content.to_vec())
 }
 
-/// When it was made.
+/// The creation time of the inode.
 fn birth(dir: BorrowedFd, name: &OsStr, flags: AtFlags) -> io::Result<Vec<u8>> {
     let flags = flags | AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
     let known = rustix::fs::statx(dir, name, flags, StatxFlags::BTIME)?;
@@ -80,7 +81,7 @@ fn birth(dir: BorrowedFd, name: &OsStr, flags: AtFlags) -> io::Result<Vec<u8>> {
     Ok([&seconds.to_be_bytes()[..], &nanoseconds.to_be_bytes()].concat())
 }
 
-/// FNV-1a, folded: it has to be the same in the next version, and need not resist anybody.
+/// FNV-1a, folded to 31 bits. It must stay the same across versions; it need not resist attackers.
 fn short_hash(bytes: &[u8]) -> u32 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, step);

@@ -11,7 +11,7 @@ use std::{
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
 };
 
-/// One entry of a directory.
+/// A directory entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// Its name.
@@ -22,36 +22,37 @@ pub struct Listed {
     pub ino: u64,
 }
 
-/// Enough for about a thousand entries a call; the longest single entry takes 280 bytes.
+/// Buffer size in bytes. Holds about a thousand entries; the longest single entry takes 280 bytes.
 const BUFFER: usize = 64 * 1024;
 
-/// A directory being read, piece by piece.
+/// An open directory that is listed in batches.
 pub struct DirStream {
     fd: OwnedFd,
     buffer: Vec<u8>,
 }
 
 impl DirStream {
-    /// Continues at a position that an entry was listed with; 0 is the start.
+    /// Continues from a position that [`DirStream::next`] returned with an entry; 0 is the start.
     ///
     /// # Errors
-    /// EINVAL for what is no position; else the store's.
+    /// EINVAL if `position` is invalid; otherwise any error from the store.
     pub fn seek(&mut self, position: u64) -> io::Result<()> {
         rustix::fs::seek(&self.fd, SeekFrom::Start(position))?;
         Ok(())
     }
 
-    /// The next entries, each with the position after it; none at the end. `dir` is the directory.
+    /// Returns the next batch of entries, each with the position that follows it. Empty at the end.
+    /// `dir` must be the directory that this stream reads.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn next(&mut self, dir: &StoreDir) -> io::Result<Vec<(u64, Listed)>> {
         let mut entries = RawDir::new(&self.fd, self.buffer.spare_capacity_mut());
         let mut out = Vec::new();
         while let Some(entry) = entries.next() {
             let entry = match entry {
                 Ok(entry) => entry,
-                // A directory that was removed while it was open has no entries.
+                // A directory that was removed while open has no entries.
                 Err(Errno::NOENT) => break,
                 Err(e) => return Err(e.into()),
             };
@@ -69,20 +70,20 @@ impl DirStream {
 }
 
 impl StoreDir {
-    /// Begins to read the entries, "." and ".." among them.
+    /// Starts listing the entries, including "." and "..".
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn stream(&self) -> io::Result<DirStream> {
         #[cfg(test)]
         super::nfs::sweep();
         Ok(DirStream { fd: self.readable()?, buffer: Vec::with_capacity(BUFFER) })
     }
 
-    /// Every entry but "." and "..". An entry that goes away meanwhile may be left out.
+    /// Lists all entries except "." and "..". An entry removed concurrently may be missing.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn list(&self) -> io::Result<Vec<Listed>> {
         let mut stream = self.stream()?;
         let mut out = Vec::new();
@@ -95,7 +96,7 @@ impl StoreDir {
         }
     }
 
-    /// The type of an entry, asked for where the listing does not give it; `None` if it is gone.
+    /// The type of an entry, from stat if the listing lacks it. `None` if the entry no longer exists.
     fn kind(&self, name: &OsStr, listed: FileType) -> io::Result<Option<FileType>> {
         if listed != FileType::Unknown {
             return Ok(Some(listed));
@@ -111,7 +112,7 @@ impl StoreDir {
     }
 }
 
-/// Whether a name is that of a directory itself or of the one above.
+/// Whether a name is "." or "..".
 pub fn is_dots(name: &OsStr) -> bool {
     name == "." || name == ".."
 }

@@ -1,5 +1,5 @@
-//! Locks that a store takes away from a client that it has not heard of for long, for tests. What has been opened before and was
-//! locked then neither reads nor writes any more; what is opened anew does.
+//! For tests: simulates a store that revokes the locks of a client it has not heard from. Descriptors
+//! that were locked then fail to read and write; newly opened ones work.
 
 use rustix::{
     fs::{FlockOperation, flock},
@@ -14,13 +14,14 @@ use std::{
     },
 };
 
-/// The locks of one client.
+/// All locks of one client.
 pub struct Locks {
     held: Mutex<Vec<Weak<OwnedFd>>>,
     lost: Mutex<Vec<Weak<OwnedFd>>>,
-    /// So many more calls, and all are lost.
+    /// Number of calls until all locks are revoked.
     left: AtomicI64,
-    /// A descriptor can be locked again, and works again once it was unlocked, as with NFS. Else it fails for good (GlusterFS).
+    /// If set, a revoked descriptor can be locked again, and works again once it was unlocked, as on
+    /// NFS. Otherwise it fails permanently, as on GlusterFS.
     until_unlocked: AtomicBool,
 }
 
@@ -44,12 +45,13 @@ impl Default for Locks {
 }
 
 impl Locks {
-    /// A descriptor whose lock was taken away can be locked again, and works again once it was unlocked.
+    /// Lets descriptors with a revoked lock be locked again, and work again once they were
+    /// unlocked, as on NFS.
     pub fn work_again_once_unlocked(&self) {
         self.until_unlocked.store(true, Ordering::Relaxed);
     }
 
-    /// Takes all of them away.
+    /// Revokes all locks.
     pub fn lose(&self) {
         self.left.store(i64::MAX, Ordering::Relaxed);
         let held = std::mem::take(&mut *self.held.lock().unwrap());
@@ -59,23 +61,23 @@ impl Locks {
         self.lost.lock().unwrap().extend(held);
     }
 
-    /// The same before another so many calls are done.
+    /// Revokes all locks after another `calls` calls.
     pub fn lose_after(&self, calls: i64) {
         self.left.store(calls, Ordering::Relaxed);
     }
 
-    /// Whether what this descriptor had locked was taken away.
+    /// Whether the lock of this descriptor was revoked.
     pub fn is_lost(&self, fd: &Arc<OwnedFd>) -> bool {
         has(&self.lost, fd)
     }
 
-    /// A call by a descriptor.
+    /// Counts a call on a descriptor, and fails it with EIO if its lock was revoked.
     pub fn call(&self, fd: &Arc<OwnedFd>) -> io::Result<()> {
         self.count();
         if self.is_lost(fd) { Err(Errno::IO.into()) } else { Ok(()) }
     }
 
-    /// A call that asks for attributes or sets them: NFS takes no notice of locks there.
+    /// As [`Locks::call`], for reading or setting attributes. NFS does not check locks for those.
     pub fn call_for_attributes(&self, fd: &Arc<OwnedFd>) -> io::Result<()> {
         match self.call(fd) {
             Err(_) if self.until_unlocked.load(Ordering::Relaxed) => Ok(()),
@@ -89,7 +91,7 @@ impl Locks {
         }
     }
 
-    /// Locks a descriptor by `lock`.
+    /// Takes the lock of a descriptor by calling `lock`.
     pub fn lock(&self, fd: &Arc<OwnedFd>, lock: impl FnOnce() -> io::Result<bool>) -> io::Result<bool> {
         self.count();
         if self.is_lost(fd) {
@@ -102,7 +104,7 @@ impl Locks {
         Ok(locked)
     }
 
-    /// Unlocks it by `unlock`.
+    /// Releases the lock of a descriptor by calling `unlock`.
     pub fn unlock(&self, fd: &Arc<OwnedFd>, unlock: impl FnOnce()) {
         unlock();
         take_out(&self.held, fd);

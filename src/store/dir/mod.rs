@@ -1,7 +1,7 @@
-//! Directory-descriptor operations: no path is ever resolved twice, no link followed.
+//! Operations relative to directory descriptors: no path is resolved twice, and no symbolic link is followed.
 //!
-//! Every name is one component: a separator, "." and ".." are refused, so that nothing beside the
-//! directory can be reached whatever a caller passes.
+//! Every name is a single component. Separators, "." and ".." are refused, so that nothing outside the
+//! directory can be reached, whatever a caller passes.
 
 mod file;
 mod flock;
@@ -48,10 +48,10 @@ use std::{
     sync::OnceLock,
 };
 
-/// How every descriptor is opened.
+/// Flags of every open.
 const ALWAYS: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW);
 
-/// Filesystems that write data elsewhere when it is overwritten: btrfs, bcachefs, ZFS, F2FS, NILFS.
+/// Copy-on-write filesystems, by their statfs(2) magic: btrfs, bcachefs, ZFS, F2FS, NILFS.
 const COPY_ON_WRITE: [rustix::fs::FsWord; 5] = [0x9123_683e, 0xca45_1a4e, 0x2fc1_2fc1, 0xf2f5_2010, 0x3434];
 /// FUSE_SUPER_MAGIC of statfs(2).
 const FUSE: rustix::fs::FsWord = 0x6573_5546;
@@ -68,19 +68,19 @@ impl AsFd for StoreDir {
 }
 
 impl StoreDir {
-    /// Opens the directory at `path`, the only place where a path (and a link in it) is followed.
+    /// Opens the directory at `path`. This is the only place where a path, with any links in it, is resolved.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn open_path(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(StoreDir { fd: openat(CWD, path, flags, Mode::empty())? })
     }
 
-    /// The directory that a node is.
+    /// The directory that `node` refers to.
     ///
     /// # Errors
-    /// ENOTDIR if it is anything else; else the store's.
+    /// ENOTDIR if it is not a directory; otherwise any error from the store.
     pub fn of(node: &Node) -> io::Result<Self> {
         match FileType::from_raw_mode(node.stat()?.st_mode) {
             FileType::Directory => Ok(StoreDir { fd: duplicate(node)? }),
@@ -88,59 +88,60 @@ impl StoreDir {
         }
     }
 
-    /// Another descriptor of the same directory.
+    /// Duplicates the descriptor.
     ///
     /// # Errors
-    /// When there are no more descriptors.
+    /// If no descriptor is available.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(StoreDir { fd: duplicate(&self.fd)? })
     }
 
-    /// Opens a directory in this one.
+    /// Opens a subdirectory.
     ///
     /// # Errors
-    /// ENOTDIR if `name` is anything else, a symbolic link included; else the store's.
+    /// ENOTDIR if `name` is not a directory, for example a symbolic link; otherwise any error from the store.
     pub fn open_dir(&self, name: &OsStr) -> io::Result<Self> {
         let flags = ALWAYS | OFlags::PATH | OFlags::DIRECTORY;
         Ok(StoreDir { fd: openat(self, self.component(name)?, flags, Mode::empty())? })
     }
 
-    /// Opens the directory above this one.
+    /// Opens the parent directory.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn parent(&self) -> io::Result<Self> {
         let flags = ALWAYS | OFlags::PATH | OFlags::DIRECTORY;
         Ok(StoreDir { fd: openat(self, "..", flags, Mode::empty())? })
     }
 
-    /// Opens a regular file in this directory. Nothing else is opened: that would wake the other end of a FIFO, or operate a
-    /// device.
+    /// Opens a regular file in this directory and nothing else: opening a FIFO would wake its other end,
+    /// and opening a device could operate it.
     ///
     /// # Errors
-    /// ELOOP if `name` is a symbolic link, an error without an errno if it is anything else; else the store's.
+    /// ELOOP if `name` is a symbolic link; an error without an errno if it is another non-regular file;
+    /// otherwise any error from the store.
     pub fn open_file(&self, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
         require_regular(&self.stat(name)?)?;
         let fd = self.open_known(name, flags)?;
-        // Another node may have taken the name meanwhile.
+        // Another node may have taken the name in the meantime.
         require_regular(&rustix::fs::fstat(&fd)?)?;
         Ok(fd)
     }
 
-    /// Opens a file for a caller that has seen a regular one there and checks what was opened. Never waits, whatever has the
-    /// name by then.
+    /// Opens a file for a caller that has seen a regular file under this name and checks what was
+    /// opened. Never blocks, even if the name now belongs to another kind of node.
     ///
     /// # Errors
-    /// ELOOP if `name` is a symbolic link; else the store's.
+    /// ELOOP if `name` is a symbolic link; otherwise any error from the store.
     pub fn open_known(&self, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | ALWAYS | OFlags::NONBLOCK | OFlags::NOCTTY;
         Ok(openat(self, self.component(name)?, flags, Mode::empty())?)
     }
 
-    /// Makes a regular file, open for reading and writing.
+    /// Creates a regular file, open for reading and writing.
     ///
     /// # Errors
-    /// EEXIST if the name is taken; else the store's.
+    /// EEXIST if the name is taken; otherwise any error from the store.
     pub fn create_file(&self, name: &OsStr, mode: u32) -> io::Result<OwnedFd> {
         #[cfg(test)]
         scarce::ask(scarce::Call::Change)?;
@@ -148,102 +149,104 @@ impl StoreDir {
         Ok(openat(self, self.component(name)?, flags, Mode::from_raw_mode(mode))?)
     }
 
-    /// Makes a regular file without a name in the filesystem of this directory, open for reading and writing. Without one it goes
-    /// with its last descriptor.
+    /// Creates an unnamed regular file (`O_TMPFILE`) in this directory's filesystem, open for reading
+    /// and writing. Unless it is linked, it is deleted with its last descriptor.
     ///
     /// # Errors
-    /// EOPNOTSUPP if the store has no such files; else the store's.
+    /// EOPNOTSUPP if the store has no such files; otherwise any error from the store.
     pub fn create_nameless(&self, mode: u32) -> io::Result<OwnedFd> {
         let flags = OFlags::CLOEXEC | OFlags::RDWR | OFlags::TMPFILE;
         Ok(openat(self, ".", flags, Mode::from_raw_mode(mode))?)
     }
 
-    /// A handle on whatever stands under `name`, links included.
+    /// A handle on the node named `name`. A symbolic link is not followed.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn node(&self, name: &OsStr) -> io::Result<Node<'static>> {
         let fd = openat(self, self.component(name)?, ALWAYS | OFlags::PATH, Mode::empty())?;
         Ok(Node::owned(fd))
     }
 
-    /// A handle on the directory itself.
+    /// A handle on this directory.
     pub fn itself(&self) -> Node<'_> {
         Node::borrowed(self.fd.as_fd())
     }
 
-    /// Attributes of what stands under `name`.
+    /// Attributes of the entry `name`. A symbolic link is not followed.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn stat(&self, name: &OsStr) -> io::Result<Stat> {
         Ok(rustix::fs::statat(self, self.component(name)?, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Whether what stands under `name` has any extended attribute.
+    /// Whether the entry `name` has any extended attribute.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn has_xattrs(&self, name: &OsStr) -> io::Result<bool> {
-        // No call takes a directory and a name. The way through the descriptor leads to this directory.
+        // No system call takes a directory and a name. The path goes through the descriptor, so it leads
+        // to this directory.
         let mut path = format!("/proc/self/fd/{}/", self.fd.as_raw_fd()).into_bytes();
         path.extend_from_slice(self.component(name)?.as_bytes());
         node::any(|room| rustix::fs::llistxattr(OsStr::from_bytes(&path), room))
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
-    /// EEXIST if the name is taken; else the store's.
+    /// EEXIST if the name is taken; otherwise any error from the store.
     pub fn mkdir(&self, name: &OsStr, mode: u32) -> io::Result<()> {
         #[cfg(test)]
         scarce::ask(scarce::Call::Change)?;
         Ok(rustix::fs::mkdirat(self, self.component(name)?, Mode::from_raw_mode(mode))?)
     }
 
-    /// Makes a FIFO, socket, device or empty regular file.
+    /// Creates a FIFO, socket, device or empty regular file.
     ///
     /// # Errors
-    /// EEXIST if the name is taken, EPERM for a device without privilege; else the store's.
+    /// EEXIST if the name is taken, EPERM for a device without privilege; otherwise any error from the store.
     pub fn mknod(&self, name: &OsStr, kind: FileType, mode: u32, device: u64) -> io::Result<()> {
         #[cfg(test)]
         scarce::ask(scarce::Call::Change)?;
         Ok(rustix::fs::mknodat(self, self.component(name)?, kind, Mode::from_raw_mode(mode), device)?)
     }
 
-    /// Makes a symbolic link that holds `target`.
+    /// Creates a symbolic link to `target`.
     ///
     /// # Errors
-    /// EEXIST if the name is taken, ENAMETOOLONG for a target the store cannot hold; else the store's.
+    /// EEXIST if the name is taken; ENAMETOOLONG if the target is too long for the store; otherwise any error
+    /// from the store.
     pub fn symlink(&self, target: &OsStr, name: &OsStr) -> io::Result<()> {
         #[cfg(test)]
         scarce::ask(scarce::Call::Change)?;
         Ok(rustix::fs::symlinkat(target, self, self.component(name)?)?)
     }
 
-    /// What a symbolic link holds.
+    /// The target of a symbolic link.
     ///
     /// # Errors
-    /// EINVAL if it is not a link; else the store's.
+    /// EINVAL if `name` is not a symbolic link; otherwise any error from the store.
     pub fn readlink(&self, name: &OsStr) -> io::Result<OsString> {
         let target = rustix::fs::readlinkat(self, self.component(name)?, Vec::new())?;
         Ok(OsString::from_vec(target.into_bytes()))
     }
 
-    /// Gives a node another name.
+    /// Creates a hard link.
     ///
     /// # Errors
-    /// EEXIST if the new name is taken; else the store's.
+    /// EEXIST if the new name is taken; otherwise any error from the store.
     pub fn link(&self, name: &OsStr, to: &StoreDir, new: &OsStr) -> io::Result<()> {
         #[cfg(test)]
         scarce::ask(scarce::Call::Change)?;
         Ok(rustix::fs::linkat(self, self.component(name)?, to, to.component(new)?, AtFlags::empty())?)
     }
 
-    /// Removes a name of anything but a directory.
+    /// Removes a name that is not a directory.
     ///
     /// # Errors
-    /// EISDIR for a directory; else the store's.
+    /// EISDIR for a directory; otherwise any error from the store.
     pub fn unlink(&self, name: &OsStr) -> io::Result<()> {
         #[cfg(test)]
         scarce::ask(scarce::Call::Change)?;
@@ -257,7 +260,7 @@ impl StoreDir {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// ENOTEMPTY if it is not empty; else the store's.
+    /// ENOTEMPTY if it is not empty; otherwise any error from the store.
     pub fn rmdir(&self, name: &OsStr) -> io::Result<()> {
         #[cfg(test)]
         scarce::ask(scarce::Call::Change)?;
@@ -266,10 +269,10 @@ impl StoreDir {
         Ok(rustix::fs::unlinkat(self, self.component(name)?, AtFlags::REMOVEDIR)?)
     }
 
-    /// Renames, replacing what is there.
+    /// Renames, replacing an existing target.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn rename(&self, name: &OsStr, to: &StoreDir, new: &OsStr) -> io::Result<()> {
         #[cfg(test)]
         scarce::ask(scarce::Call::Change)?;
@@ -278,11 +281,11 @@ impl StoreDir {
         Ok(rustix::fs::renameat(self, self.component(name)?, to, to.component(new)?)?)
     }
 
-    /// Renames if the new name is free. A store without RENAME_NOREPLACE is asked first: a caller that
-    /// must exclude a concurrent creation there holds a lock of its own.
+    /// Renames, unless the new name is taken. On a store without RENAME_NOREPLACE that is checked
+    /// beforehand, so a caller that must exclude concurrent creation has to hold a lock.
     ///
     /// # Errors
-    /// EEXIST if the new name is taken; else the store's.
+    /// EEXIST if the new name is taken; otherwise any error from the store.
     pub fn rename_new(&self, name: &OsStr, to: &StoreDir, new: &OsStr) -> io::Result<()> {
         match self.rename_with(name, to, new, RenameFlags::NOREPLACE) {
             Err(Errno::INVAL | Errno::NOSYS) => match to.stat(new) {
@@ -294,26 +297,30 @@ impl StoreDir {
         }
     }
 
-    /// Renames if the new name is free, in one step.
+    /// Renames atomically, unless the new name is taken.
     ///
     /// # Errors
-    /// EEXIST if the new name is taken, EINVAL if the store cannot do that; else the store's.
+    /// EEXIST if the new name is taken; EINVAL if the store does not support this; otherwise any error
+    /// from the store.
     pub fn rename_to_free(&self, name: &OsStr, to: &StoreDir, new: &OsStr) -> io::Result<()> {
         Ok(self.rename_with(name, to, new, RenameFlags::NOREPLACE)?)
     }
 
-    /// Swaps two names.
+    /// Swaps two names atomically.
     ///
     /// # Errors
-    /// ENOENT if either is free, EINVAL if the store cannot swap; else the store's.
+    /// ENOENT if either name does not exist; EINVAL if the store does not support this; otherwise any
+    /// error from the store.
     pub fn exchange(&self, name: &OsStr, to: &StoreDir, other: &OsStr) -> io::Result<()> {
         Ok(self.rename_with(name, to, other, RenameFlags::EXCHANGE)?)
     }
 
-    /// Renames, and leaves a whiteout under the old name, in one step. A name that is taken is replaced if `replace`.
+    /// Renames and leaves a whiteout under the old name, atomically. Replaces an existing target if
+    /// `replace` is set.
     ///
     /// # Errors
-    /// EEXIST if the new name is taken and not to be replaced; EINVAL if the store cannot leave a whiteout; else the store's.
+    /// EEXIST if the new name is taken and `replace` is not set; EINVAL if the store does not support
+    /// whiteouts; otherwise any error from the store.
     pub fn rename_whiteout(&self, name: &OsStr, to: &StoreDir, new: &OsStr, replace: bool) -> io::Result<()> {
         let mut flags = RenameFlags::WHITEOUT;
         flags.set(RenameFlags::NOREPLACE, !replace);
@@ -329,24 +336,25 @@ impl StoreDir {
     /// Makes the entries of this directory durable.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn sync(&self) -> io::Result<()> {
         let _counted = Counted::start(Activity::StoreSync, 0);
         fsync(self.readable()?)
     }
 
-    /// Locks the directory itself.
+    /// Locks the directory with flock(2).
     ///
     /// # Errors
-    /// EWOULDBLOCK if another has it locked; EBADF, ENOLCK and others where the store locks no directories.
+    /// EWOULDBLOCK if there is another holder; EBADF, ENOLCK and others if the store cannot
+    /// lock directories.
     pub fn lock(&self, operation: FlockOperation) -> io::Result<Flock> {
         Flock::take(self.readable()?, operation)
     }
 
-    /// Makes all of the filesystem that it is on durable; false where that cannot be asked for (FUSE).
+    /// Makes the whole filesystem durable. Returns false if that is not supported (FUSE).
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn sync_all(&self) -> io::Result<bool> {
         match self.filesystem().and_then(|all| all.sync()) {
             Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(false),
@@ -354,27 +362,27 @@ impl StoreDir {
         }
     }
 
-    /// The whole filesystem that it is on.
+    /// The filesystem that contains this directory.
     ///
     /// # Errors
-    /// When there are no more descriptors.
+    /// If no descriptor is available.
     pub fn filesystem(&self) -> io::Result<Filesystem> {
         let known = OnceLock::new();
         if let Ok(fd) = self.readable() {
-            let _ = known.set(fd); // It is new.
+            let _ = known.set(fd); // The cell is new, so `set` succeeds.
         }
         Ok(Filesystem { dir: self.try_clone()?, fd: known })
     }
 
-    /// Space of the store's filesystem.
+    /// Total and free space of the store's filesystem.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn space(&self) -> io::Result<StatVfs> {
         Ok(rustix::fs::fstatvfs(self)?)
     }
 
-    /// `name` if it is one component of a path.
+    /// Checks that `name` is a single path component; EINVAL otherwise.
     fn component<'n>(&self, name: &'n OsStr) -> Result<&'n OsStr, Errno> {
         #[cfg(test)]
         nfs::known(self)?;
@@ -388,7 +396,7 @@ impl StoreDir {
     /// A descriptor of the same directory that can be listed, locked and synced.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn readable(&self) -> Result<OwnedFd, Errno> {
         #[cfg(test)]
         nfs::known(self)?;
@@ -404,7 +412,7 @@ fn require_regular(stat: &Stat) -> io::Result<()> {
     }
 }
 
-/// Every open of the store.
+/// All opens of the store go through here, so that tests can make them fail.
 fn openat(
     dir: impl AsFd,
     name: impl rustix::path::Arg,
@@ -416,7 +424,7 @@ fn openat(
     rustix::fs::openat(dir, name, flags, mode)
 }
 
-/// Another descriptor of the same.
+/// Duplicates a descriptor.
 fn duplicate(of: impl AsFd) -> io::Result<OwnedFd> {
     #[cfg(test)]
     scarce::ask(scarce::Call::Open)?;
@@ -425,17 +433,17 @@ fn duplicate(of: impl AsFd) -> io::Result<OwnedFd> {
 
 /// The filesystem of a store.
 ///
-/// That something could not be written back is told once to each descriptor that is open, and to nobody who opens one
-/// after another was told: so whoever has to know keeps one of these.
+/// The kernel reports a write-back error once to each descriptor that is open at the time, and not to
+/// descriptors opened after it was reported. A caller that must not miss one keeps a `Filesystem`.
 pub struct Filesystem {
     dir: StoreDir,
-    /// Not there as long as the directory may not be read.
+    /// `None` while the directory is unreadable.
     fd: OnceLock<OwnedFd>,
 }
 
 impl Filesystem {
-    /// Whether it can be made durable as a whole. The kernel answers syncfs(2) on a FUSE filesystem by itself: the
-    /// program that keeps the files is never asked.
+    /// Whether [`Filesystem::sync`] works. On FUSE the kernel answers syncfs(2) itself, without asking
+    /// the server that keeps the files.
     pub fn syncs(&self) -> bool {
         #[cfg(test)]
         if scarce::is_like_fuse() {
@@ -444,27 +452,29 @@ impl Filesystem {
         rustix::fs::fstatfs(&self.dir).is_ok_and(|stat| stat.f_type != FUSE)
     }
 
-    /// Whether its file handles tell an inode from an earlier one with its number, also for who mounts it anew. Those that the
-    /// kernel makes for FUSE do not, and to get one by a name takes a look at that.
+    /// Whether its file handles distinguish an inode from an earlier one with the same number, even
+    /// across mounts. The handles that the kernel makes up for FUSE do not, and getting one by name
+    /// costs a lookup.
     pub fn has_generations(&self) -> bool {
         rustix::fs::fstatfs(&self.dir).is_ok_and(|stat| stat.f_type != FUSE)
     }
 
-    /// Whether it keeps times of access.
+    /// Whether it records access times.
     pub fn keeps_atime(&self) -> bool {
         rustix::fs::fstatvfs(&self.dir).is_ok_and(|space| !space.f_flag.contains(StatVfsMountFlags::NOATIME))
     }
 
-    /// Whether data that is overwritten stays in its place, which it has then for certain. Others write it elsewhere, and may be
-    /// out of space for that.
+    /// Whether data is overwritten in place, so that an overwrite needs no new space. Copy-on-write
+    /// filesystems write it elsewhere and may run out of space.
     pub fn overwrites_in_place(&self) -> bool {
         rustix::fs::fstatfs(&self.dir).is_ok_and(|stat| !COPY_ON_WRITE.contains(&stat.f_type))
     }
 
-    /// Makes everything in it durable.
+    /// Makes the whole filesystem durable.
     ///
     /// # Errors
-    /// EOPNOTSUPP where that cannot be asked for; else the store's, also of what failed since this was last called.
+    /// EOPNOTSUPP if [`Filesystem::syncs`] is false; otherwise any error from the store, including
+    /// write-back errors since the last call.
     pub fn sync(&self) -> io::Result<()> {
         if !self.syncs() {
             return Err(Errno::OPNOTSUPP.into());
@@ -486,10 +496,10 @@ impl Filesystem {
     }
 }
 
-/// Makes a file or a directory durable, by its descriptor.
+/// fsync(2) of a file or directory.
 ///
 /// # Errors
-/// The store's.
+/// Any error from the store.
 pub fn fsync(fd: impl AsFd) -> io::Result<()> {
     #[cfg(test)]
     power::call()?;

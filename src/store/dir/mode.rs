@@ -1,12 +1,14 @@
-//! Permission bits of a node, kept so that its owner can always work on the stored one.
+//! Permission bits of a node, stored so that the owner can always work on the stored node.
 //!
-//! Without privilege a process cannot open a file whose mode denies its owner, and the kernel takes set-id bits from a file that
-//! it writes to. So such a mode is not the stored node's. That grants its owner everything and carries a mark, a bit without a
-//! meaning of its own: the sticky bit of a file, the set-user-id bit of a directory. The mode behind a marked one is in an
-//! extended attribute, as pairs of the two; where no pair has the stored mode, only the owner's right to write is missing.
+//! Without privilege, a process cannot open a file whose mode denies its owner access, and the kernel
+//! clears set-id bits when a file is written. Such a mode is therefore not set on the stored node. The
+//! stored mode grants the owner everything and carries a mark, a bit that otherwise has no meaning
+//! there: the sticky bit of a file, the set-user-id bit of a directory. An extended attribute holds the
+//! real mode, as pairs of stored and real mode. If no pair has the stored mode, only the owner's write
+//! permission is missing.
 //!
-//! The attribute is written before the stored mode changes, with a pair for the mode before, too. So at every moment, and after
-//! a crash at any, the node has either the old mode or the new one.
+//! The attribute is written before the stored mode changes, and includes a pair for the previous mode.
+//! At any moment, also after a crash, the node has either the old mode or the new one.
 
 use super::{Node, StoreDir};
 use rustix::{
@@ -15,13 +17,13 @@ use rustix::{
 };
 use std::{ffi::OsStr, io};
 
-/// The attribute. Each pair is a stored mode and the mode behind it, octal: `1600=200 1700=300`.
+/// Name of the attribute. Each pair is a stored mode and the real mode, in octal: `1600=200 1700=300`.
 const ATTRIBUTE: &str = "user.warpcrypt.mode.behind";
 const PERMISSIONS: u32 = 0o7777;
 const SET_ID: u32 = 0o6000;
 const OWNER_WRITES: u32 = 0o200;
 
-/// A kind of node whose content this process works on. Others need no rights.
+/// Kinds of node whose content this process accesses. Other kinds need no permissions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Worked {
     File,
@@ -44,7 +46,7 @@ impl Worked {
         }
     }
 
-    /// The owner's rights that work takes.
+    /// Owner permissions that this process needs.
     fn needs(self) -> u32 {
         match self {
             Worked::File => 0o600,
@@ -52,7 +54,7 @@ impl Worked {
         }
     }
 
-    /// Bits that the kernel takes from a node that is written to.
+    /// Bits that the kernel clears when the node is written to.
     fn fragile(self) -> u32 {
         match self {
             Worked::File => SET_ID,
@@ -64,7 +66,8 @@ impl Worked {
         stored & self.mark() != 0
     }
 
-    /// The stored form of a mode, for an owner without privilege or another.
+    /// The stored form of `mode`. `bound` means that the mode binds this process: it is the owner,
+    /// without privilege.
     fn stored(self, mode: u32, bound: bool) -> u32 {
         let hinders = mode & self.needs() != self.needs() || mode & self.fragile() != 0;
         match bound && hinders {
@@ -73,8 +76,8 @@ impl Worked {
         }
     }
 
-    /// The mode behind a stored one. Pairs may only take the owner's rights away and tell of the mark and of fragile bits: whoever
-    /// may write to a node can set its attributes.
+    /// The real mode behind a stored one. Pairs may only take permissions away from the owner, and set or
+    /// clear the mark and the fragile bits, because anyone who may write to a node can set its attributes.
     fn behind(self, stored: u32, pairs: &[(u32, u32)]) -> u32 {
         if !self.is_marked(stored) {
             return stored;
@@ -86,22 +89,23 @@ impl Worked {
     }
 }
 
-/// One call on the way to another mode.
+/// One call of a mode change.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Chmod(u32),
     SetPairs(Vec<(u32, u32)>),
-    /// Not necessary: without a mark they tell nothing.
+    /// Optional: without a mark, pairs have no effect.
     RemovePairs,
 }
 
-/// The way of a node with the stored mode `now` to the mode `to`, which is stored as `stored`.
+/// The calls that take a node from the stored mode `now` to the real mode `to`, which is stored as `stored`.
 fn steps(kind: Worked, (mut now, pairs): (u32, &[(u32, u32)]), to: u32, stored: u32) -> Vec<Step> {
     let before = kind.behind(now, pairs);
     let mut steps = Vec::new();
     if kind.behind(stored, pairs) != to {
         if now & OWNER_WRITES == 0 {
-            // The attribute takes that right. The mark without a pair says that it is missing.
+            // Setting the attribute requires write permission. The mark without a pair means that the
+            // owner lacks it.
             now |= kind.mark() | OWNER_WRITES;
             steps.push(Step::Chmod(now));
         }
@@ -118,28 +122,28 @@ fn steps(kind: Worked, (mut now, pairs): (u32, &[(u32, u32)]), to: u32, stored: 
     steps
 }
 
-/// Whether the mode of a node may be another than the stored one.
+/// Whether the real mode of a node may differ from the stored one.
 pub fn is_marked(raw: &Stat) -> bool {
     Worked::of(raw).is_some_and(|kind| kind.is_marked(raw.st_mode & PERMISSIONS))
 }
 
-/// Whether this process would store the mode of a node in another form than that.
+/// Whether this process would store this node's mode with a mark.
 pub fn is_to_be_marked(raw: &Stat) -> bool {
     let mode = raw.st_mode & PERMISSIONS;
     Worked::of(raw).is_some_and(|kind| kind.is_marked(kind.stored(mode, is_bound(raw))))
 }
 
-/// Whether the mode of a node binds this process, and it may change that.
+/// Whether the mode of this node restricts this process, and this process may change it.
 fn is_bound(raw: &Stat) -> bool {
     let user = rustix::process::geteuid();
     !user.is_root() && raw.st_uid == user.as_raw()
 }
 
 impl StoreDir {
-    /// As [`Node::stat_behind`], of what stands under `name`.
+    /// As [`Node::stat_behind`], for the entry `name`.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn stat_behind(&self, name: &OsStr) -> io::Result<Stat> {
         let raw = self.stat(name)?;
         if is_marked(&raw) { self.node(name)?.stat_behind() } else { Ok(raw) }
@@ -147,17 +151,17 @@ impl StoreDir {
 }
 
 impl Node<'_> {
-    /// Attributes, with the mode behind the stored one. Root is told no set-id bits but the stored ones: whoever may write to a
-    /// file could give it others.
+    /// Attributes, with the real mode instead of the stored one. Root sees only set-id bits that are in
+    /// the stored mode, because anyone who may write to a file could add others to the attribute.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn stat_behind(&self) -> io::Result<Stat> {
         let mut raw = self.stat()?;
         while let Some(kind) = Worked::of(&raw).filter(|_| is_marked(&raw)) {
             let pairs = self.pairs()?;
             let mut after = self.stat()?;
-            // The stored mode and the pairs have to be of one moment.
+            // Retry until the stored mode and the pairs are from the same moment.
             if after.st_mode == raw.st_mode {
                 let stored = raw.st_mode & PERMISSIONS;
                 let mut mode = kind.behind(stored, &pairs);
@@ -172,10 +176,10 @@ impl Node<'_> {
         Ok(raw)
     }
 
-    /// Sets the mode (0 to 0o7777) that `stat_behind` tells. Callers exclude one another.
+    /// Sets the real mode (0 to 0o7777), as reported by `stat_behind`. Callers must serialize calls.
     ///
     /// # Errors
-    /// EOPNOTSUPP for a symbolic link; else the store's.
+    /// EOPNOTSUPP for a symbolic link; otherwise any error from the store.
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
         let raw = self.stat()?;
         let Some(kind) = Worked::of(&raw) else { return self.chmod(mode) };
@@ -183,14 +187,14 @@ impl Node<'_> {
         if !kind.is_marked(now) && !kind.is_marked(stored) {
             return self.chmod(stored);
         }
-        // A node that its owner may not read has no mark, and so no pairs.
+        // A node that its owner cannot read has no mark, and so no pairs.
         let pairs = self.pairs().unwrap_or_default();
         for step in steps(kind, (now, &pairs), mode, stored) {
             match step {
                 Step::Chmod(stored) => self.chmod(stored)?,
                 Step::SetPairs(pairs) => {
                     match self.set_xattr(OsStr::new(ATTRIBUTE), &text(&pairs), XattrFlags::empty()) {
-                        // The store keeps no such attributes, or this node has no room for them.
+                        // The store has no extended attributes, or no room for this one.
                         Err(e) if lacks_attributes(&e) => return self.chmod(mode),
                         set => set?,
                     }
@@ -215,7 +219,7 @@ fn text(pairs: &[(u32, u32)]) -> Vec<u8> {
     texts.join(" ").into_bytes()
 }
 
-/// What is no pair is left out.
+/// Ignores malformed pairs.
 fn parse(text: &[u8]) -> Vec<(u32, u32)> {
     let octal = |text: &str| u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= PERMISSIONS);
     let pair = |pair: &str| pair.split_once('=').and_then(|(of, mode)| Some((octal(of)?, octal(mode)?)));
@@ -272,7 +276,7 @@ mod tests {
         }
     }
 
-    /// Every state of a node between two modes, in the order in which it has them.
+    /// Checks every intermediate state of a change between two modes.
     #[test]
     fn between_two_modes_there_is_no_third() {
         for kind in KINDS {
@@ -280,7 +284,7 @@ mod tests {
             let modes: Vec<u32> = modes.collect();
             for from in &modes {
                 for to in &modes {
-                    // A node whose mode was set here, and one that another program left.
+                    // One node whose mode was set by this program, and one as another program left it.
                     for (now, pairs) in [
                         (kind.stored(*from, true), vec![(kind.stored(*from, true), *from)]),
                         (*from, Vec::new()),

@@ -1,5 +1,5 @@
-//! A store that behaves as a client of NFS does, for tests. A file that is removed while it is open stays in its directory
-//! under another name until it is closed. A directory that was removed is stale.
+//! For tests: a store that behaves like an NFS client. A file removed while open stays in its directory
+//! under another name until it is closed. Operations on a removed directory fail with ESTALE.
 
 use super::StoreDir;
 use rustix::{
@@ -18,28 +18,28 @@ use std::{
     },
 };
 
-/// What such a name begins with.
+/// Prefix of the names of such files.
 const KEPT: &str = ".nfs";
 
 thread_local! {
     static ON: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Files that were removed while they were open.
+/// Files that were removed while open, and have not been swept yet.
 static LEFT: Mutex<Vec<(StoreDir, OsString)>> = Mutex::new(Vec::new());
 
-/// Has every directory behave so on this thread, or none.
+/// Turns this behaviour on or off for the current thread.
 pub fn like_nfs(on: bool) {
     sweep();
     ON.set(on);
 }
 
-/// Whether a name is that of a file that was removed while it was open.
+/// Whether this is the name of a file that was removed while open.
 pub fn is_kept(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(KEPT.as_bytes())
 }
 
-/// Takes what stands under `name` out of the way if it is open; whether it did.
+/// Renames `name` out of the way if it is an open file. Returns whether it did.
 pub(super) fn keep(dir: &StoreDir, name: &OsStr) -> io::Result<bool> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     if !ON.get() || is_dir(dir, name) || !is_open(dir, name) {
@@ -51,7 +51,7 @@ pub(super) fn keep(dir: &StoreDir, name: &OsStr) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The same for what a rename would replace.
+/// Applies `keep` to the target that a rename would replace.
 pub(super) fn keep_replaced(dir: &StoreDir, name: &OsStr, to: &StoreDir, new: &OsStr) -> io::Result<()> {
     let (Ok(moved), Ok(replaced)) = (dir.stat(name), to.stat(new)) else { return Ok(()) };
     if moved.st_ino != replaced.st_ino && !is_dir(dir, name) {
@@ -60,20 +60,20 @@ pub(super) fn keep_replaced(dir: &StoreDir, name: &OsStr, to: &StoreDir, new: &O
     Ok(())
 }
 
-/// Removes what was closed meanwhile.
+/// Removes the files that have been closed since.
 pub fn sweep() {
     if ON.get() {
         LEFT.lock().unwrap().retain(|(dir, name)| {
             let open = is_open(dir, name);
             if !open {
-                let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty()); // Its directory may be gone.
+                let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty()); // the directory may be gone
             }
             open
         });
     }
 }
 
-/// ESTALE if the directory was removed.
+/// Fails with ESTALE if the directory was removed.
 pub(super) fn known(dir: &StoreDir) -> Result<(), Errno> {
     if ON.get() && fstat(dir)?.st_nlink == 0 { Err(Errno::STALE) } else { Ok(()) }
 }
@@ -82,7 +82,7 @@ fn is_dir(dir: &StoreDir, name: &OsStr) -> bool {
     dir.stat(name).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
 
-/// Whether this process has it open, through this name.
+/// Whether this process has the file open under this name.
 fn is_open(dir: &StoreDir, name: &OsStr) -> bool {
     let Some(path) = path_of(dir.fd.as_raw_fd()).map(|dir| dir.join(name)) else { return false };
     let open = fs::read_dir("/proc/self/fd").expect("the open files").flatten();

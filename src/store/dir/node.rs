@@ -1,8 +1,8 @@
-//! One node of the store, whatever its type, through a descriptor that pins it.
+//! A node of the store of any type, pinned by a descriptor.
 //!
-//! An `O_PATH` descriptor exists for every type of node and has no side effect, but few calls take it.
-//! The others go through its entry in `/proc/self/fd`, which leads to that very node and no further. A
-//! descriptor that is open for reading or writing takes more of them, and is asked directly.
+//! An `O_PATH` descriptor works for every type of node and has no side effects, but few system calls accept
+//! it. The other calls use its entry in `/proc/self/fd`, which resolves to exactly that node. A descriptor
+//! that is open for reading or writing is accepted by more calls, and is passed to them directly.
 
 use super::StoreDir;
 use rustix::{
@@ -41,53 +41,53 @@ impl AsFd for Node<'_> {
 }
 
 impl Node<'static> {
-    /// The node of a descriptor.
+    /// Takes ownership of a descriptor.
     pub fn owned(fd: OwnedFd) -> Self {
         Node { fd: Descriptor::Owned(fd) }
     }
 
-    /// The node of a descriptor that others hold too, open for reading or writing.
+    /// Shares a descriptor, which must be open for reading or writing.
     pub fn shared(fd: Arc<OwnedFd>) -> Self {
         Node { fd: Descriptor::Shared(fd) }
     }
 }
 
 impl<'a> Node<'a> {
-    /// The node of a descriptor that another holds.
+    /// Borrows a descriptor.
     pub fn borrowed(fd: BorrowedFd<'a>) -> Self {
         Node { fd: Descriptor::Borrowed(fd) }
     }
 
-    /// Attributes.
+    /// Attributes, by fstat(2).
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn stat(&self) -> io::Result<Stat> {
         Ok(rustix::fs::fstat(self)?)
     }
 
-    /// Opens the node itself again, with other flags.
+    /// Opens the same node again with other flags.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn reopen(&self, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         Ok(super::openat(CWD, self.path(), flags, Mode::empty())?)
     }
 
-    /// What a symbolic link holds.
+    /// The target of a symbolic link.
     ///
     /// # Errors
-    /// ENOENT if it is not a link; else the store's.
+    /// ENOENT if it is not a symbolic link; otherwise any error from the store.
     pub fn readlink(&self) -> io::Result<OsString> {
         let target = rustix::fs::readlinkat(self, "", Vec::new())?;
         Ok(OsString::from_vec(target.into_bytes()))
     }
 
-    /// Sets the permission bits (0 to 0o7777). EOPNOTSUPP for a symbolic link.
+    /// Sets the permission bits (0 to 0o7777).
     ///
     /// # Errors
-    /// The store's.
+    /// EOPNOTSUPP for a symbolic link; otherwise any error from the store.
     pub fn chmod(&self, mode: u32) -> io::Result<()> {
         let mode = Mode::from_raw_mode(mode);
         match &self.fd {
@@ -96,10 +96,11 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Sets owner, group, or both. The kernel clears set-user-id and set-group-id bits of a file.
+    /// Sets owner, group, or both. The kernel clears the set-user-id and set-group-id bits of a file.
     ///
     /// # Errors
-    /// EPERM without privilege; EINVAL for the id that means "leave it"; else the store's.
+    /// EPERM without privilege; EINVAL for `u32::MAX`, which means "unchanged" to chown(2); otherwise
+    /// any error from the store.
     pub fn chown(&self, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
         if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
             return Err(Errno::INVAL.into());
@@ -108,10 +109,10 @@ impl<'a> Node<'a> {
         Ok(rustix::fs::chownat(self, "", uid, gid, AtFlags::EMPTY_PATH)?)
     }
 
-    /// Sets the times of last access and last modification (`UTIME_NOW`, `UTIME_OMIT` as in utimensat(2)).
+    /// Sets access and modification time (`UTIME_NOW` and `UTIME_OMIT` as in utimensat(2)).
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn set_times(&self, last_access: Timespec, last_modification: Timespec) -> io::Result<()> {
         let times = Timestamps { last_access, last_modification };
         match &self.fd {
@@ -120,19 +121,19 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Gives the node another name. ENOENT if it has none any more.
+    /// Creates a hard link to the node.
     ///
     /// # Errors
-    /// EEXIST if the name is taken; else the store's.
+    /// ENOENT if the node has no name any more; EEXIST if `new` is taken; otherwise any error from the store.
     pub fn link(&self, to: &StoreDir, new: &OsStr) -> io::Result<()> {
         let new = to.component(new)?;
         Ok(rustix::fs::linkat(CWD, self.path(), to, new, AtFlags::SYMLINK_FOLLOW)?)
     }
 
-    /// Value of an extended attribute; `None` if there is none.
+    /// The value of an extended attribute; `None` if it is not set.
     ///
     /// # Errors
-    /// EOPNOTSUPP if the store has none at all; else the store's.
+    /// EOPNOTSUPP if the store has no extended attributes; otherwise any error from the store.
     pub fn get_xattr(&self, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
         match grow(|out| rustix::fs::getxattr(self.path(), name, out)) {
             Ok(value) => Ok(Some(value)),
@@ -141,18 +142,18 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Whether there is any extended attribute.
+    /// Whether the node has any extended attribute.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn has_xattrs(&self) -> io::Result<bool> {
         any(|room| rustix::fs::listxattr(self.path(), room))
     }
 
-    /// Names of the extended attributes; none if the store has none at all.
+    /// Names of all extended attributes. Empty if the store does not support them.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn list_xattr(&self) -> io::Result<Vec<OsString>> {
         let names = match grow(|out| rustix::fs::listxattr(self.path(), out)) {
             Ok(names) => names,
@@ -163,10 +164,11 @@ impl<'a> Node<'a> {
         Ok(names.map(|name| OsStr::from_bytes(name).to_owned()).collect())
     }
 
-    /// Bytes of the names of all extended attributes, each with a zero byte; 0 if the store has none at all.
+    /// Length in bytes of the list of all attribute names, each with its NUL terminator. 0 if the store
+    /// does not support extended attributes.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn xattr_names_len(&self) -> io::Result<usize> {
         match rustix::fs::listxattr_query(self.path()) {
             Err(Errno::OPNOTSUPP) => Ok(0),
@@ -177,17 +179,18 @@ impl<'a> Node<'a> {
     /// Sets an extended attribute; `flags` as in setxattr(2).
     ///
     /// # Errors
-    /// EEXIST and ENODATA as `flags` ask; ENOSPC or E2BIG for a value the store cannot hold; else the store's.
+    /// EEXIST or ENODATA according to `flags`; ENOSPC or E2BIG if the store has no room for the value;
+    /// otherwise any error from the store.
     pub fn set_xattr(&self, name: &OsStr, value: &[u8], flags: XattrFlags) -> io::Result<()> {
         #[cfg(test)]
         super::power::call()?;
         Ok(rustix::fs::setxattr(self.path(), name, value, flags)?)
     }
 
-    /// Removes an extended attribute; false if there was none.
+    /// Removes an extended attribute. Returns false if it was not set.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn remove_xattr(&self, name: &OsStr) -> io::Result<bool> {
         #[cfg(test)]
         super::power::call()?;
@@ -203,10 +206,10 @@ impl<'a> Node<'a> {
     }
 }
 
-/// The largest attribute value and list of names that Linux has.
+/// Linux's limit for an attribute value and for a list of names, in bytes.
 const XATTR_MAX: usize = 64 * 1024;
 
-/// Whether `list` lists any name. One byte is room for none.
+/// Whether `list` returns any name. The one-byte buffer is too small for any, which is reported as ERANGE.
 pub(super) fn any(list: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) -> io::Result<bool> {
     match list(&mut [0]) {
         Ok(len) => Ok(len > 0),
@@ -216,7 +219,7 @@ pub(super) fn any(list: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) -> io::R
     }
 }
 
-/// What `read` returns, tried with a small buffer first.
+/// Calls `read` with a small buffer, then with the largest one if that was too small.
 fn grow(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     let mut out = vec![0; 512];
     loop {

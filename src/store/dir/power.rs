@@ -1,5 +1,6 @@
-//! A machine that loses power at a call of the store, for tests. It knows what was durable by then: of a file what it had when it was
-//! last synced, of a directory the names that it had then. A directory that was never synced is empty.
+//! For tests: a machine that loses power at a given call to the store. It tracks what is durable: the
+//! content of a file, and the names in a directory, as of its last sync. A directory that was never
+//! synced is empty.
 
 use rustix::{
     fs::{
@@ -28,14 +29,14 @@ thread_local! {
     static MACHINE: RefCell<Option<Machine>> = const { RefCell::new(None) };
 }
 
-/// What is durable.
+/// The durable state of a store.
 pub struct Disk {
     root: u64,
     inodes: BTreeMap<u64, Inode>,
 }
 
 struct Machine {
-    /// Changes and syncs before it stops.
+    /// Changes and syncs until the power cut.
     left: u64,
     has_stopped: bool,
     place: PathBuf,
@@ -54,11 +55,12 @@ struct Inode {
     content: Content,
     mode: u32,
     attributes: Vec<(OsString, Vec<u8>)>,
-    /// Keeps its number from being used again.
+    /// Held open so that the inode number is not reused.
     _open: OwnedFd,
 }
 
-/// Has every change and sync of this thread in the store at `place` fail after so many. All that is there is durable.
+/// Makes every change and sync of this thread in the store at `place` fail after the first `calls` ones.
+/// The current content of `place` counts as durable.
 pub fn cut_power_after(calls: u64, place: &Path) {
     let root = fs::metadata(place).unwrap().ino();
     let mut disk = Disk { root, inodes: BTreeMap::new() };
@@ -66,12 +68,12 @@ pub fn cut_power_after(calls: u64, place: &Path) {
     MACHINE.set(Some(Machine { left: calls, has_stopped: false, place: place.to_owned(), disk }));
 }
 
-/// What is durable, if it has stopped since `cut_power_after`.
+/// Ends the simulation. Returns the durable state if the power cut has happened.
 pub fn after_power_cut() -> Option<Disk> {
     MACHINE.take().filter(|machine| machine.has_stopped).map(|machine| machine.disk)
 }
 
-/// A change or a sync is to come.
+/// Counts a change or sync that is about to happen; EIO after the power cut.
 pub(super) fn call() -> Result<(), Errno> {
     MACHINE.with_borrow_mut(|machine| {
         let Some(machine) = machine else { return Ok(()) };
@@ -81,18 +83,18 @@ pub(super) fn call() -> Result<(), Errno> {
     })
 }
 
-/// A file or a directory was synced.
+/// Called after a file or directory was synced.
 pub(super) fn synced(fd: impl AsFd) {
     MACHINE.with_borrow_mut(|machine| {
         let path = || fs::canonicalize(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()));
-        // Without a name it goes with the machine.
+        // An unnamed file does not survive the power cut.
         if let Some((machine, path)) = machine.as_mut().zip(path().ok()) {
             machine.disk.sync(&path);
         }
     });
 }
 
-/// The whole store was.
+/// Called after the whole store was synced.
 pub(super) fn all_synced() {
     MACHINE.with_borrow_mut(|machine| {
         if let Some(Machine { place, disk, .. }) = machine {
@@ -132,7 +134,7 @@ impl Disk {
         inode.attributes = attributes(path);
     }
 
-    /// A name of it is durable.
+    /// Records an inode that a durable directory entry refers to, with no content yet.
     fn meet(&mut self, path: &Path) {
         let stat = fs::symlink_metadata(path).unwrap();
         let Entry::Vacant(new) = self.inodes.entry(stat.ino()) else { return };
@@ -152,7 +154,7 @@ impl Disk {
         });
     }
 
-    /// Makes it, in an empty directory.
+    /// Restores this state in the empty directory `place`.
     pub fn put(&self, place: &Path) {
         self.put_inode(self.root, place, &mut BTreeMap::new());
     }

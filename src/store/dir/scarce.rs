@@ -1,21 +1,21 @@
-//! A store that is out of descriptors, that refuses changes of names, or that cannot be made durable as a whole, for tests.
+//! For tests: a store that runs out of descriptors, refuses changes of names, or cannot be synced as a whole.
 
 use rustix::io::Errno;
 use std::cell::Cell;
 
-/// What is about to fail.
+/// The kind of call that fails.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
-    /// An open. One fails, and others do not.
+    /// An open. Exactly one fails.
     Open,
-    /// A change of a name. That one fails and all that follow.
+    /// A change of a name. One fails, and so do all later ones.
     Change,
 }
 
 #[derive(Clone, Copy)]
 struct Plan {
     call: Call,
-    /// Such calls before the one that fails.
+    /// Number of calls that succeed first.
     before: u64,
     errno: Errno,
     has_failed: bool,
@@ -26,7 +26,7 @@ thread_local! {
     static LIKE_FUSE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has every store be made durable file by file on this thread, as one of FUSE, or none.
+/// Makes every store of this thread lack syncfs, like FUSE, or ends that.
 pub fn like_fuse(on: bool) {
     LIKE_FUSE.set(on);
 }
@@ -35,22 +35,22 @@ pub(super) fn is_like_fuse() -> bool {
     LIKE_FUSE.get()
 }
 
-/// Lets the `nth` open of this thread fail (0: the next one).
+/// Makes the `nth` open of this thread fail (0: the next one).
 pub fn fail_open(nth: u64, errno: Errno) {
     PLAN.set(Some(Plan { call: Call::Open, before: nth, errno, has_failed: false }));
 }
 
-/// Lets changes of names of this thread fail from the `nth` on.
+/// Makes all changes of names of this thread fail from the `nth` on.
 pub fn fail_changes(nth: u64, errno: Errno) {
     PLAN.set(Some(Plan { call: Call::Change, before: nth, errno, has_failed: false }));
 }
 
-/// Nothing fails; whether anything did since `fail_open` or `fail_changes`.
+/// Ends the failures. Returns whether any call failed since `fail_open` or `fail_changes`.
 pub fn end() -> bool {
     PLAN.take().is_some_and(|plan| plan.has_failed)
 }
 
-/// Counts a call.
+/// Counts a call; `Err` if it must fail.
 pub(super) fn ask(call: Call) -> Result<(), Errno> {
     if call == Call::Change {
         super::power::call()?;

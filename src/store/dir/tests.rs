@@ -61,7 +61,7 @@ fn links_are_never_followed() {
         let node = dir.node(name(link)).unwrap();
         assert_eq!(FileType::from_raw_mode(node.stat().unwrap().st_mode), FileType::Symlink);
         assert_eq!(errno(node.reopen(OFlags::RDWR)), Some(Errno::LOOP));
-        // Whether a link can carry attributes or a mode is the store's choice; what it leads to cannot.
+        // The store decides whether a link can have attributes or a mode. The target must not change.
         let _ = node.chmod(0o7777);
         let _ = node.set_xattr(name("user.x"), b"x", rustix::fs::XattrFlags::empty());
         let _ = node.chown(Some(4321), Some(4321));
@@ -84,7 +84,7 @@ fn links_are_never_followed() {
 fn a_listing_has_every_entry_with_its_type() {
     let inside = tempfile::tempdir().unwrap();
     let dir = StoreDir::open_path(inside.path()).unwrap();
-    // More than one buffer holds.
+    // More entries than fit in one buffer.
     for i in 0..2000 {
         dir.create_file(name(&format!("{i:0200}")), 0o600).unwrap();
     }
@@ -98,7 +98,7 @@ fn a_listing_has_every_entry_with_its_type() {
         assert_eq!(FileType::from_raw_mode(stat.st_mode), entry.kind);
         assert_eq!(stat.st_ino, entry.ino);
     }
-    // Listed a second time from the start.
+    // A second listing starts from the beginning again.
     assert_eq!(dir.list().unwrap().len(), 2003);
 }
 

@@ -1,4 +1,4 @@
-//! The extended attributes of a file in memory, and what a power cut may leave of them.
+//! Extended attributes of a file in memory, including the states that a power cut may leave.
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +8,7 @@ use std::{
 #[derive(Clone, Default)]
 pub(super) struct Attributes {
     now: BTreeMap<OsString, Vec<u8>>,
-    /// Older values since the last sync of the whole file, oldest first.
+    /// Earlier values since the last sync of the whole file, oldest first. `None`: the attribute was not set.
     past: BTreeMap<OsString, Vec<Option<Vec<u8>>>>,
 }
 
@@ -17,7 +17,7 @@ impl Attributes {
         self.now.clone()
     }
 
-    /// Sets an attribute, or removes it.
+    /// Sets an attribute, or removes it if `value` is `None`.
     pub(super) fn set(&mut self, name: &OsStr, value: Option<&[u8]>) {
         let before = match value {
             Some(value) => self.now.insert(name.to_owned(), value.to_vec()),
@@ -30,12 +30,12 @@ impl Attributes {
         self.past.clear();
     }
 
-    /// The same, all of them durable.
+    /// A copy in which everything is durable.
     pub(super) fn durable(&self) -> Self {
         Attributes { now: self.all(), past: BTreeMap::new() }
     }
 
-    /// Those that a power cut may leave: each as it was at any time since the last sync.
+    /// A state that a power cut may leave: each attribute as it was at some time since the last sync.
     pub(super) fn power_cut(&self, mut pick: impl FnMut(usize) -> usize) -> Self {
         let mut after = self.durable();
         for (name, values) in &self.past {

@@ -1,4 +1,4 @@
-//! What a file in memory holds, and what a power cut may leave of it.
+//! Content of a file in memory, including the states that a power cut may leave.
 
 use super::{PAGE, SECTOR, attributes::Attributes};
 use std::{collections::BTreeMap, sync::Arc};
@@ -7,26 +7,26 @@ const PAGE_BYTES: u64 = PAGE as u64;
 
 type Page = Arc<[u8; PAGE]>;
 
-/// What a page was since it was last durable.
+/// Versions of a page since it was last durable.
 #[derive(Clone, Default)]
 struct Past {
-    /// Oldest, the durable one, first; `None` is a hole.
+    /// Oldest first, which is the durable one. `None` is a hole.
     versions: Vec<Option<Page>>,
-    /// A failed sync marked it clean: a later one does not write it.
+    /// A failed sync marked the page clean, so later syncs do not write it.
     lost: bool,
 }
 
 #[derive(Clone, Default)]
 pub(super) struct Content {
-    /// What is shown; a page that is not here is a hole.
+    /// The current pages. A page that is missing is a hole.
     pages: BTreeMap<u64, Page>,
     len: u64,
     past: BTreeMap<u64, Past>,
-    /// Older lengths since the last sync, oldest first.
+    /// Earlier lengths since the last sync, oldest first.
     lengths: Vec<u64>,
-    /// The last change of the length came with a write.
+    /// Whether the last change of the length was made by a write.
     written_longer: bool,
-    /// As a page's.
+    /// As `Past::lost`, for the length.
     length_lost: bool,
     pub(super) attributes: Attributes,
 }
@@ -44,13 +44,13 @@ impl Content {
         content
     }
 
-    /// The same bytes, all of them durable.
+    /// A copy in which everything is durable.
     pub(super) fn durable(&self) -> Self {
         let attributes = self.attributes.durable();
         Content { pages: self.pages.clone(), len: self.len, attributes, ..Content::default() }
     }
 
-    /// Shows other bytes; what is durable stays.
+    /// Replaces the current content, but not the durable one.
     pub(super) fn show(&mut self, bytes: &[u8]) {
         let new = Content::of(bytes);
         (self.pages, self.len) = (new.pages, new.len);
@@ -66,7 +66,7 @@ impl Content {
         bytes
     }
 
-    /// Reads until `buf` is full or the file ends; returns the bytes read.
+    /// Reads until `buf` is full or the file ends; returns the number of bytes read.
     pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> usize {
         let len = buf.len().min(usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX));
         let mut done = 0;
@@ -83,7 +83,7 @@ impl Content {
         len
     }
 
-    /// Writes into one page.
+    /// Writes within one page.
     pub(super) fn write(&mut self, buf: &[u8], offset: u64) {
         let (number, within) = (offset / PAGE_BYTES, (offset % PAGE_BYTES) as usize);
         self.remember(number);
@@ -97,7 +97,7 @@ impl Content {
         self.length_lost &= end < self.len;
     }
 
-    /// Cuts or extends; returns the pages that became holes.
+    /// Truncates or extends; returns how many pages became holes.
     pub(super) fn resize(&mut self, len: u64) -> u64 {
         if len == self.len {
             return 0;
@@ -108,7 +108,7 @@ impl Content {
         if shorter { self.clear(len, u64::MAX) } else { 0 }
     }
 
-    /// Has a range read as zeros; returns the pages that became holes.
+    /// Zeroes a range; returns how many pages became holes.
     pub(super) fn clear(&mut self, from: u64, to: u64) -> u64 {
         let touched: Vec<u64> =
             self.pages.range(from / PAGE_BYTES..to.div_ceil(PAGE_BYTES)).map(|(number, _)| *number).collect();
@@ -132,7 +132,7 @@ impl Content {
         past.lost = false;
     }
 
-    /// What was written is durable, save what an earlier sync lost.
+    /// Makes everything durable, except what an earlier failed sync lost.
     pub(super) fn sync(&mut self) {
         self.past.retain(|_, past| past.lost);
         if !self.length_lost {
@@ -140,14 +140,14 @@ impl Content {
         }
     }
 
-    /// A sync fails: what was written is shown still, and counts as durable, which it may not be.
+    /// A sync fails: the written data stays readable and counts as clean, although it may not be durable.
     pub(super) fn lose(&mut self) {
-        // That a range became a hole is no data, and stays with the filesystem's own records.
+        // A new hole is metadata of the filesystem, not data, and is not lost.
         self.past.iter_mut().for_each(|(number, past)| past.lost = self.pages.contains_key(number));
         self.length_lost = !self.lengths.is_empty() && self.written_longer;
     }
 
-    /// Memory is short: what a sync lost is read from the disk again.
+    /// Memory pressure: reread from disk the pages that a failed sync lost.
     pub(super) fn evict(&mut self, mut pick: impl FnMut(usize) -> usize) {
         let lost: Vec<u64> = self.past.iter().filter(|(_, past)| past.lost).map(|(n, _)| *n).collect();
         for number in lost {
@@ -198,7 +198,7 @@ impl Content {
         after
     }
 
-    /// Pages of which a power cut may leave more than one state.
+    /// Pages for which a power cut may leave more than one state.
     pub(super) fn unsynced(&self) -> impl Iterator<Item = u64> {
         self.past.keys().copied()
     }
@@ -208,12 +208,12 @@ impl Content {
         !self.past.is_empty() || !self.lengths.is_empty() || self.attributes.is_unsynced()
     }
 
-    /// Whether nothing is stored of a page.
+    /// Whether nothing is stored for this page.
     pub(super) fn is_hole(&self, page: u64) -> bool {
         !self.pages.contains_key(&page)
     }
 
-    /// The first byte from `offset` on that is not in a hole.
+    /// The first offset from `offset` on that is not in a hole.
     pub(super) fn next_data(&self, offset: u64) -> Option<u64> {
         let (number, _) = self.pages.range(offset / PAGE_BYTES..).next()?;
         Some(offset.max(number * PAGE_BYTES)).filter(|found| *found < self.len)

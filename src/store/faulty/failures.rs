@@ -1,24 +1,24 @@
-//! Which calls of the store fail, and how.
+//! Scheduled failures of calls to the store.
 
 use std::io;
 
-/// What a store can be told to answer.
+/// How a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// ENOSPC, EIO, EROFS, …: the call fails with this error number and changes nothing.
+    /// The call fails with this error number (ENOSPC, EIO, EROFS, …) and changes nothing.
     Errno(i32),
-    /// A write stops after its first page, then fails with this error number.
+    /// A write fails with this error number after its first page.
     Partial(i32),
-    /// A write stops after so many sectors.
+    /// A write fails with this error number after this many sectors.
     Torn(i32, usize),
-    /// The call does all that it should, and fails.
+    /// The call takes full effect, but reports this error number.
     Landed(i32),
-    /// A sync marks what was written as clean, although it is not durable.
+    /// A sync fails and marks written data clean although it is not durable.
     Lost(i32),
 }
 
 impl Failure {
-    /// What the caller sees of it.
+    /// The error that the caller gets.
     pub(super) fn error(self) -> io::Error {
         let (Failure::Errno(errno)
         | Failure::Partial(errno)
@@ -29,7 +29,7 @@ impl Failure {
     }
 }
 
-/// A call of the store.
+/// Kinds of call to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     /// `read_at`
@@ -52,54 +52,54 @@ pub enum Call {
     Attribute,
 }
 
-/// Failures of a few calls.
+/// Failures of a limited number of calls.
 struct Few {
-    /// Only these; without one, calls of any kind.
+    /// The kind of call that fails; `None` for any kind.
     only: Option<Call>,
-    /// Calls before the first of them.
+    /// Number of calls that succeed first.
     after: u64,
     times: u64,
     failure: Failure,
 }
 
-/// The failures to come, and counts of the calls so far.
+/// The scheduled failures, and counts of the calls so far.
 #[derive(Default)]
 pub(super) struct Failures {
-    /// Every changing call fails once so many were made.
+    /// Every changing call fails after this many.
     lasting: Option<(u64, Failure)>,
     few: Option<Few>,
-    /// Calls since somebody asked.
+    /// Calls since the list was last taken.
     pub(super) asked: Vec<Call>,
-    /// Calls that change something.
+    /// Number of changing calls.
     pub(super) changes: u64,
-    /// Calls that failed.
+    /// Number of failed calls.
     pub(super) failed: u64,
-    /// The last call is a sync that loses what it should have written.
+    /// Whether the last failure was a sync that loses data.
     loses: bool,
 }
 
 impl Failures {
-    /// Lets every changing call from the `nth` on fail.
+    /// Makes every changing call fail from the `nth` on.
     pub(super) fn from(&mut self, nth: u64, failure: Failure) {
         self.lasting = Some((self.changes + nth, failure));
     }
 
-    /// Lets so many calls fail, from the `nth` on: of one kind, or of any.
+    /// Makes `times` calls fail from the `nth` on, of one kind or of any.
     pub(super) fn at(&mut self, only: Option<Call>, nth: u64, times: u64, failure: Failure) {
         self.few = Some(Few { only, after: nth, times, failure });
     }
 
-    /// No more failures of either kind.
+    /// Ends all failures.
     pub(super) fn mend(&mut self) {
         (self.lasting, self.few) = (None, None);
     }
 
-    /// No more failures of a few calls.
+    /// Ends the failures scheduled by `at`.
     pub(super) fn calm(&mut self) {
         self.few = None;
     }
 
-    /// Counts a call of any kind; `Err` if it is one that fails.
+    /// Counts a call of any kind; `Err` if it must fail.
     pub(super) fn ask(&mut self, call: Call) -> Result<(), Failure> {
         self.asked.push(call);
         let Some(few) = &mut self.few else { return Ok(()) };
@@ -120,7 +120,7 @@ impl Failures {
         Err(failure)
     }
 
-    /// Counts a changing call; `Err` if it is one that fails.
+    /// Counts a changing call; `Err` if it must fail.
     pub(super) fn change(&mut self) -> Result<(), Failure> {
         self.changes += 1;
         match self.lasting {
@@ -129,7 +129,7 @@ impl Failures {
         }
     }
 
-    /// Whether the last call was a sync that loses what it should have written; asked once.
+    /// Whether the last failure was a sync that loses data. Resets the flag.
     pub(super) fn take_loses(&mut self) -> bool {
         std::mem::take(&mut self.loses)
     }

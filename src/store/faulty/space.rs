@@ -1,31 +1,31 @@
-//! The room that a store has for pages.
+//! Space that a simulated store has for pages.
 
 use std::{collections::BTreeSet, io, ops::Range};
 
-/// Without limit until it is full.
+/// Unlimited unless `full` is set.
 #[derive(Default)]
 pub(super) struct Space {
     full: Option<Full>,
-    /// Holes that it keeps a place for.
+    /// Holes for which a page is reserved.
     reserved: BTreeSet<u64>,
 }
 
-/// A store that is full.
+/// A store with limited space.
 struct Full {
     errno: i32,
-    /// Pages that are free again.
+    /// Number of free pages.
     room: u64,
-    /// Overwriting takes a page, too.
+    /// Whether overwriting a page needs a free page, as with copy-on-write.
     copies: bool,
 }
 
 impl Space {
-    /// Leaves no room for more pages but those that are reserved; with `copies` none for overwriting one either.
+    /// Leaves no free pages, except for reserved ones; with `copies`, overwriting needs a free page, too.
     pub(super) fn fill(&mut self, errno: i32, copies: bool) {
         self.full = Some(Full { errno, room: 0, copies });
     }
 
-    /// Leaves room for so many pages; none is taken for overwriting one.
+    /// Leaves `room` free pages; overwriting needs none.
     pub(super) fn leave(&mut self, errno: i32, room: u64) {
         self.full = Some(Full { errno, room, copies: false });
     }
@@ -35,7 +35,7 @@ impl Space {
         self.full = None;
     }
 
-    /// Takes a place for a page.
+    /// Allocates space for writing a page.
     pub(super) fn take(&mut self, page: u64, is_hole: bool) -> io::Result<()> {
         match &mut self.full {
             _ if self.reserved.remove(&page) => Ok(()),
@@ -44,7 +44,7 @@ impl Space {
         }
     }
 
-    /// Keeps a place for each hole among `pages`.
+    /// Reserves a page for each hole among `pages`.
     pub(super) fn reserve(&mut self, pages: Range<u64>, is_hole: impl Fn(u64) -> bool) -> io::Result<()> {
         for page in pages {
             if is_hole(page) && !self.reserved.contains(&page) {
@@ -55,14 +55,14 @@ impl Space {
         Ok(())
     }
 
-    /// Gives up the places that are kept for these pages.
+    /// Releases the reservations for these pages.
     pub(super) fn give_up(&mut self, pages: Range<u64>) {
         let before = self.reserved.len();
         self.reserved.retain(|page| !pages.contains(page));
         self.freed((before - self.reserved.len()) as u64);
     }
 
-    /// Takes pages back that became holes.
+    /// Returns pages that became holes to the free space.
     pub(super) fn freed(&mut self, pages: u64) {
         if let Some(full) = &mut self.full {
             full.room += pages;

@@ -1,5 +1,5 @@
-//! MD6's compression function over many nodes: the dispatcher over the vector widths, and the portable
-//! implementation. Constant-time: no branch and no address depends on a node's content.
+//! MD6's compression function for many nodes: the dispatcher over the vector widths, and the portable
+//! implementation. Constant-time: no branch or address depends on a node's content.
 
 use super::{
     Md6,
@@ -8,12 +8,12 @@ use super::{
 #[cfg(target_arch = "x86_64")]
 use super::{compress_avx2, compress_avx512};
 
-/// Bytes of a node's data: 64 words, big-endian.
+/// Size of a node's data in bytes: 64 words, big-endian.
 pub const BLOCK: usize = 512;
-/// Bytes of a node's result: 16 words, big-endian.
+/// Size of a node's result in bytes: 16 words, big-endian.
 pub const VALUE: usize = 128;
 
-/// The constant words at the beginning: the fractional part of the square root of six.
+/// The constant words of every node: the fractional part of the square root of six.
 pub const Q: [u64; 15] = [
     0x7311_c281_2425_cfa0,
     0x6432_2864_34aa_c8e7,
@@ -32,7 +32,7 @@ pub const Q: [u64; 15] = [
     0x0d6f_3522_631e_ffcb,
 ];
 
-/// A node to be compressed.
+/// A node to compress.
 #[derive(Clone, Copy)]
 pub(super) struct Node<'a> {
     pub data: &'a [u8; BLOCK],
@@ -41,15 +41,15 @@ pub(super) struct Node<'a> {
     pub control: u64,
 }
 
-/// A node's result.
+/// The result of a node.
 pub type Value = [u8; VALUE];
 
-/// What all nodes of a hash begin with: constant and key.
+/// The words at the start of every node of a hash: constant and key.
 pub(super) fn prefix(md6: &Md6) -> [u64; 23] {
     std::array::from_fn(|i| if i < Q.len() { Q[i] } else { md6.key[i - Q.len()] })
 }
 
-/// The results of these nodes, with the implementation that suits this machine.
+/// Compresses the nodes with the fastest implementation for this machine.
 pub(super) fn compress(md6: &Md6, nodes: &[Node]) -> Vec<Value> {
     let mut values = Vec::with_capacity(nodes.len());
     let mut nodes = nodes;
@@ -57,12 +57,12 @@ pub(super) fn compress(md6: &Md6, nodes: &[Node]) -> Vec<Value> {
     {
         if compress_avx512::available() {
             nodes = groups::<8>(nodes, &mut values, |n| {
-                // SAFETY: the processor has the features, as was just seen.
+                // SAFETY: the required CPU features were just checked.
                 unsafe { compress_avx512::compress(md6, n) }
             });
         } else if compress_avx2::available() {
             nodes = groups::<4>(nodes, &mut values, |n| {
-                // SAFETY: the processor has the features, as was just seen.
+                // SAFETY: the required CPU features were just checked.
                 unsafe { compress_avx2::compress(md6, n) }
             });
         }
@@ -71,8 +71,8 @@ pub(super) fn compress(md6: &Md6, nodes: &[Node]) -> Vec<Value> {
     values
 }
 
-/// Compresses `N` nodes at a time; a smaller group at the end is filled up with its last node, and a single
-/// node is left over.
+/// Compresses `N` nodes at a time. The last group is filled up with copies of its last node, but a single
+/// remaining node is returned instead.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn groups<'a, 'b, const N: usize>(
     nodes: &'a [Node<'b>],

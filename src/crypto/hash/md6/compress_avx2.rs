@@ -1,4 +1,4 @@
-//! Four nodes in 256-bit vectors. Constant-time: no branch and no address depends on a node's content.
+//! Four nodes in 256-bit vectors. Constant-time: no branch or address depends on a node's content.
 
 use super::{
     super::lanes_avx2::{store, words, xor3},
@@ -11,12 +11,12 @@ use std::arch::x86_64::{
     _mm256_shuffle_epi8, _mm256_slli_epi64, _mm256_srli_epi64, _mm256_xor_si256,
 };
 
-/// Whether this processor has what `compress` is compiled for.
+/// Whether this processor has the features that `compress` requires.
 pub(super) fn available() -> bool {
     is_x86_feature_detected!("avx2")
 }
 
-/// The results of four nodes.
+/// Compresses four nodes.
 #[target_feature(enable = "avx2")]
 pub(super) fn compress(md6: &Md6, nodes: &[Node; 4]) -> [Value; 4] {
     let mut ring = [_mm256_setzero_si256(); RING];
@@ -46,7 +46,7 @@ pub(super) fn compress(md6: &Md6, nodes: &[Node; 4]) -> [Value; 4] {
     values
 }
 
-/// The byte order of two words turned round.
+/// Shuffle that reverses the bytes of each of two words.
 const SWAP_LOW: i64 = 0x0001_0203_0405_0607;
 const SWAP_HIGH: i64 = 0x0809_0a0b_0c0d_0e0f;
 

@@ -1,4 +1,4 @@
-//! Eight nodes in 512-bit vectors. Constant-time: no branch and no address depends on a node's content.
+//! Eight nodes in 512-bit vectors. Constant-time: no branch or address depends on a node's content.
 
 use super::{
     super::lanes_avx512::{store, words, xor3},
@@ -11,12 +11,12 @@ use std::arch::x86_64::{
     _mm512_slli_epi64, _mm512_srli_epi64, _mm512_ternarylogic_epi64, _mm512_xor_si512,
 };
 
-/// Whether this processor has what `compress` is compiled for.
+/// Whether this processor has the features that `compress` requires.
 pub(super) fn available() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
 }
 
-/// The results of eight nodes.
+/// Compresses eight nodes.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn compress(md6: &Md6, nodes: &[Node; 8]) -> [Value; 8] {
     let mut ring = [_mm512_setzero_si512(); RING];
@@ -47,7 +47,7 @@ pub(super) fn compress(md6: &Md6, nodes: &[Node; 8]) -> [Value; 8] {
     values
 }
 
-/// The byte order of two words turned round.
+/// Shuffle that reverses the bytes of each of two words.
 const SWAP_LOW: i64 = 0x0001_0203_0405_0607;
 const SWAP_HIGH: i64 = 0x0809_0a0b_0c0d_0e0f;
 

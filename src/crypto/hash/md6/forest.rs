@@ -1,63 +1,64 @@
-//! The trees of many messages as the kernels of a device take them (`kernels/hash.cu`): level by level, the nodes of
-//! all trees in one launch. Counts alone; nothing here hashes.
+//! The trees of many messages, described for a device's kernels (`kernels/hash.cu`): level by level, with
+//! the nodes of all trees in one launch. This module only counts; it does not hash.
 
 use super::{
     compress::{BLOCK, VALUE},
     tree::PART_LEVELS,
 };
 
-/// Bytes of a layer's description: struct Md6Layer of `kernels/md6.cuh`.
+/// Size of a layer's description in bytes: struct Md6Layer of `kernels/md6.cuh`.
 pub const LAYER: usize = 40;
 
-/// Up to so many nodes for each multiprocessor, threads share nodes.
+/// Up to this many nodes per multiprocessor, several threads share a node.
 const FEW: usize = 48;
 
-/// Whether so few nodes are done sooner if 16 threads share each of them than by a thread each.
+/// Whether there are so few nodes that 16 threads per node are faster than one.
 pub fn are_few(nodes: u32, processors: usize) -> bool {
     nodes as usize <= FEW * processors
 }
 
-/// A message, or a part of one, in memory that the device sees.
+/// A message, or a part of one, in memory that the device can access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tree {
-    /// Where it begins: a multiple of 16.
+    /// Offset of its first byte: a multiple of 16.
     pub data: u64,
-    /// Its length in bits; of a part, at most those of `Function::part_len`.
+    /// Its length in bits; for a part at most that of `Function::part_len`.
     pub bits: u64,
-    /// Its number, if it is a part of a longer message.
+    /// Its part number, if it is a part of a longer message.
     pub part: Option<u64>,
 }
 
-/// A level of all trees that are so high.
+/// One level of all trees that reach it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Level {
-    /// 1 for the leaves, whose data are the messages; the others' data are values.
+    /// 1 for the leaves, which read the messages. Higher levels read the values of the level below.
     pub number: u8,
-    /// Which of the layers it takes: the first one and how many.
+    /// Range of its layers: index of the first one, and their number.
     pub layers: (usize, usize),
-    /// Nodes in all.
+    /// Total number of nodes.
     pub nodes: u32,
 }
 
-/// What to launch, from the leaves up.
+/// The launches for a set of trees, from the leaves up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forest {
-    /// The layers of all levels, `LAYER` bytes each.
+    /// Descriptions of the layers of all levels, `LAYER` bytes each.
     pub layers: Vec<u8>,
-    /// The levels in the order in which they depend on each other.
+    /// The levels, each of which depends on the one before.
     pub levels: Vec<Level>,
-    /// Values of 128 bytes in all: first those at the top of each tree, in the trees' order, then inner ones.
+    /// Total number of values, 128 bytes each: first the top value of each tree, in the order of the trees,
+    /// then the inner ones.
     pub values: usize,
 }
 
 impl Forest {
-    /// The levels of these trees, whose nodes have `node` bytes: 512 in MD6.
+    /// Plans the levels of these trees. A node has `node` bytes: 512 for MD6.
     ///
     /// # Panics
-    /// If they have 2^31 nodes or more.
+    /// If a level has 2^31 nodes or more.
     pub fn new(trees: &[Tree], node: usize) -> Self {
         let mut forest = Forest { layers: Vec::new(), levels: Vec::new(), values: trees.len() };
-        // Trees that go on, and where their data lie.
+        // Trees that reach the current level, with the offset and length in bits of their data.
         let mut rows: Vec<(usize, u64, u64)> =
             trees.iter().enumerate().map(|(tree, of)| (tree, of.data, of.bits)).collect();
         for number in 1.. {
@@ -79,7 +80,7 @@ impl Forest {
                     forest.layers.extend(word.to_le_bytes());
                 }
                 nodes += own;
-                assert!(nodes < 1 << 31, "more nodes than a launch takes"); // invariant: callers' batches are far below
+                assert!(nodes < 1 << 31, "more nodes than a launch takes"); // invariant: batches are smaller
             }
             forest.levels.push(Level { number, layers: (before, rows.len()), nodes: nodes as u32 });
             rows = above;
@@ -90,7 +91,7 @@ impl Forest {
         forest
     }
 
-    /// The levels of MD6 itself.
+    /// Plans the levels for MD6.
     ///
     /// # Panics
     /// As `new`.

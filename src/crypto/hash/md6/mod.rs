@@ -1,5 +1,5 @@
 //! MD6 (Rivest et al., "The MD6 hash function", 2008 and 2009): digests of 1 to 512 bits, with and without
-//! a key, any number of rounds, as a tree, in sequence, or as a tree of limited height.
+//! a key, with any number of rounds, as a tree, sequentially, or as a tree of limited height.
 
 mod compress;
 #[cfg(target_arch = "x86_64")]
@@ -19,14 +19,14 @@ pub use tree::Join;
 pub(super) use tree::PART;
 use zeroize::{ZeroizeOnDrop, Zeroizing};
 
-/// The height of the tree that no message outgrows.
+/// Maximum height of the tree; no message needs more.
 pub const LEVELS_MAX: u8 = 64;
-/// The largest number of rounds that a node's control word can name.
+/// Maximum number of rounds that a node's control word can express.
 pub const ROUNDS_MAX: u16 = 4095;
-/// The longest key in bytes.
+/// Maximum length of a key in bytes.
 pub const KEY_MAX: usize = 64;
 
-/// A parameter that MD6 does not have.
+/// A parameter is out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
     /// The digest's length.
@@ -64,7 +64,7 @@ impl fmt::Debug for Md6 {
 }
 
 impl Md6 {
-    /// Digests of `bits` (1 to 512): no key, a full tree, 40 + bits / 4 rounds.
+    /// An MD6 with a digest of `bits` bits (1 to 512), no key, a full tree, and 40 + bits / 4 rounds.
     ///
     /// # Errors
     /// `ParameterError::Bits`.
@@ -75,8 +75,8 @@ impl Md6 {
         Ok(Md6 { bits, rounds: 40 + bits / 4, levels: LEVELS_MAX, key_len: 0, key: [0; 8] })
     }
 
-    /// With a key of at most 64 bytes; then there are at least 80 rounds, unless others are asked for
-    /// afterwards.
+    /// Sets a key of at most 64 bytes. Unless it is empty, the number of rounds is raised to at least 80; a
+    /// later `with_rounds` can lower it.
     ///
     /// # Errors
     /// `ParameterError::Key`.
@@ -96,8 +96,8 @@ impl Md6 {
         Ok(self)
     }
 
-    /// With a tree of at most `levels` (0 to 64); above it, and with 0 from the start, nodes follow one
-    /// another in sequence.
+    /// Limits the height of the tree to `levels` (0 to 64). Above it, nodes are hashed sequentially; with
+    /// 0 all of them.
     ///
     /// # Errors
     /// `ParameterError::Levels`.
@@ -109,7 +109,7 @@ impl Md6 {
         Ok(self)
     }
 
-    /// With another number of rounds (0 to 4095).
+    /// Sets the number of rounds (0 to 4095).
     ///
     /// # Errors
     /// `ParameterError::Rounds`.
@@ -121,7 +121,7 @@ impl Md6 {
         Ok(self)
     }
 
-    /// Bits of the digest.
+    /// Length of the digest in bits.
     pub fn bits(&self) -> u16 {
         self.bits
     }
@@ -136,30 +136,29 @@ impl Md6 {
         self.digest_bits(message, 0)
     }
 
-    /// The digest of a message whose last byte has `unused` bits (0 to 7) that do not belong to it, the
-    /// lowest ones.
+    /// The digest of a message of which the `unused` lowest bits (0 to 7) of the last byte do not count.
     pub fn digest_bits(&self, message: &[u8], unused: u8) -> Digest {
         self.of_root(&tree::top(self, message, unused))
     }
 
-    /// The digests of these messages, their nodes side by side.
+    /// The digests of several messages, whose nodes are compressed side by side.
     pub(super) fn digests(&self, messages: &[&[u8]]) -> Vec<Digest> {
         tree::digests(self, messages)
     }
 
-    /// The root's value.
+    /// The value of the root node of a message.
     pub fn root(&self, message: &[u8]) -> Value {
         tree::top(self, message, 0)
     }
 
-    /// The value of the node above part number `index` of a longer message; `data` has at least a byte and at most
-    /// `Function::part_len` of them.
+    /// The value of the node above part number `index` of a longer message. `data` has at least one byte,
+    /// and at most `Function::part_len`.
     pub fn part(&self, index: u64, data: &[u8]) -> Value {
         tree::part(self, index, data)
     }
 
-    /// What all nodes share, as kernels take it: the key, and the control word without a root's flag and without
-    /// padding; struct Md6Hash of `kernels/md6.cuh`.
+    /// The values common to all nodes, for kernels (struct Md6Hash of `kernels/md6.cuh`): the key, and the
+    /// control word without root flag and padding.
     pub fn shared(&self) -> Zeroizing<[u8; 72]> {
         let mut shared = Zeroizing::new([0; 72]);
         let words = self.key.into_iter().chain([self.control(false, 0)]);
@@ -169,12 +168,12 @@ impl Md6 {
         shared
     }
 
-    /// The digest, given the root's value.
+    /// Extracts the digest from the root's value.
     pub fn of_root(&self, value: &Value) -> Digest {
         tree::truncate(self, value)
     }
 
-    /// A node's control word: whether it is the last of all, and how many of its bits are padding.
+    /// A node's control word. `root` marks the root node; `padding` is the number of padding bits.
     fn control(&self, root: bool, padding: u64) -> u64 {
         u64::from(self.rounds) << 48
             | u64::from(self.levels) << 40

@@ -1,23 +1,24 @@
 //! The main loop of MD6's compression function, for words of any width: a feedback shift register of 89
-//! words with 16 steps a round. It goes round in a ring, so that no word is ever moved.
+//! words with 16 steps per round. It is a ring buffer, so words are never moved.
 
-/// Words that the register holds: what one node begins with.
+/// Number of words in the register, which is also the size of a node's input.
 pub(super) const REGISTER: usize = 89;
-/// Words that a round makes, and that a compression leaves.
+/// Number of words that a round produces, which is also the size of a result.
 pub(super) const ROUND: usize = 16;
-/// Words of the ring: those of six rounds, so that each begins where one began before.
+/// Number of words in the ring: those of six rounds, so that rounds always start at the same six offsets.
 pub(super) const RING: usize = 96;
 
 /// The first round's constant.
 pub(super) const FIRST: u64 = 0x0123_4567_89ab_cdef;
 
-/// The constant of the round after the one with this constant.
+/// The constant of the round that follows the one with constant `s`.
 pub(super) fn next_constant(s: u64) -> u64 {
     s.rotate_left(1) ^ (s & 0x7311_c281_2425_cfa0)
 }
 
-/// `$rounds` rounds on `$ring`, whose last 89 words are the register; evaluates to the last 16 words that were made.
-/// `$splat` makes a vector of one word, `$and_xor` is `x ^ (a & b)`, `$right` and `$left` shift each word.
+/// Runs `$rounds` rounds on `$ring`, whose last 89 words are the register. Evaluates to the last 16
+/// words produced. `$splat` makes a vector from a word, `$and_xor` is `x ^ (a & b)`, `$right` and
+/// `$left` shift each word.
 macro_rules! run {
     ($ring:expr, $rounds:expr, $splat:expr, $xor3:ident, $and_xor:ident, $right:ident, $left:ident) => {{
         use super::steps::{FIRST, RING, ROUND, next_constant};

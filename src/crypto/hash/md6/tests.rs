@@ -1,4 +1,4 @@
-//! Every variant against the portable one, and parts against the whole.
+//! Compares every variant with the portable one, and parts with the whole.
 
 use super::{compress::*, *};
 
@@ -20,7 +20,7 @@ fn vectors_compress_like_the_portable_code() {
             #[cfg(target_arch = "x86_64")]
             if compress_avx2::available() {
                 let mut values = Vec::new();
-                // SAFETY: the processor has the features, as was just seen.
+                // SAFETY: the required CPU features were just checked.
                 let left = groups::<4>(&nodes, &mut values, |n| unsafe { compress_avx2::compress(&md6, n) });
                 assert_eq!(values, want[..count - left.len()], "AVX2, {count} nodes, {rounds} rounds");
             } else {
@@ -59,7 +59,7 @@ fn parameters_have_limits() {
     assert_eq!(format!("{md6:?}"), "Md6 of 512 bits, 168 rounds, 64 levels");
 }
 
-/// Numbers that repeat from run to run.
+/// Pseudo-random numbers that are the same in every run.
 fn numbers(mut state: u64) -> impl FnMut(usize) -> usize {
     move |limit| {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
@@ -67,7 +67,7 @@ fn numbers(mut state: u64) -> impl FnMut(usize) -> usize {
     }
 }
 
-/// The tree as the report tells it, node by node with the portable compression.
+/// The tree as the MD6 report describes it, node by node with the portable compression.
 fn plain_tree(md6: &Md6, message: &[u8]) -> Vec<u8> {
     let mut data = message.to_vec();
     for level in 1.. {

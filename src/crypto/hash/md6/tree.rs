@@ -1,5 +1,5 @@
-//! MD6's mode of operation: a tree of nodes, four below each, and the sequence that takes over where the
-//! tree's height is limited.
+//! MD6's mode of operation: a tree in which every node has four children, and the sequential mode above the
+//! tree if its height is limited.
 
 use super::{
     super::digest::Digest,
@@ -7,19 +7,19 @@ use super::{
     compress::{BLOCK, Node, VALUE, Value, compress},
 };
 
-/// Levels of a part of a long message: it becomes one value.
+/// Number of levels in a part of a long message. A part results in one value.
 pub(super) const PART_LEVELS: u32 = 6;
-/// Bytes of a part.
+/// Size of a part in bytes.
 pub(in super::super) const PART: usize = BLOCK << (2 * (PART_LEVELS - 1));
 
-/// A stretch of one level: consecutive nodes' data.
+/// A section of one level: the data of consecutive nodes.
 struct Layer<'a> {
     data: &'a [u8],
-    /// Bits of its last byte that do not belong to it.
+    /// Number of unused low bits in its last byte.
     unused: u8,
-    /// The index of its first node.
+    /// Index of its first node.
     first: u64,
-    /// Whether it is all of its level, so that a single node of it is the root.
+    /// Whether it is the whole level, so that its node is the root if it has only one.
     whole: bool,
 }
 
@@ -29,9 +29,9 @@ impl Layer<'_> {
     }
 }
 
-/// The values of the nodes of these layers, which are all of level `level` (1 and up).
+/// The values of the nodes in these layers, which are all on level `level` (from 1).
 fn climb(md6: &Md6, level: u8, layers: &[Layer]) -> Vec<Value> {
-    // The last node of a layer may need padding; those have a place of their own.
+    // The last node of a layer may need padding, so it is copied.
     let mut tails: Vec<[u8; BLOCK]> = Vec::with_capacity(layers.len());
     for layer in layers {
         let start = (layer.nodes() - 1) * BLOCK;
@@ -56,7 +56,7 @@ fn climb(md6: &Md6, level: u8, layers: &[Layer]) -> Vec<Value> {
     compress(md6, &nodes)
 }
 
-/// The digest that a root's value holds in its last bits.
+/// Extracts the digest from the last bits of the root's value.
 pub(super) fn truncate(md6: &Md6, root: &Value) -> Digest {
     let bits = usize::from(md6.bits());
     let bytes = &root[VALUE - bits.div_ceil(8)..];
@@ -69,7 +69,7 @@ pub(super) fn truncate(md6: &Md6, root: &Value) -> Digest {
     Digest::new(md6.bits(), &digest)
 }
 
-/// The value of the last node of one message, whose last byte has `unused` bits that do not belong to it.
+/// The value of the final node of a message. The `unused` lowest bits of its last byte do not count.
 pub(super) fn top(md6: &Md6, message: &[u8], unused: u8) -> Value {
     let (mut data, mut unused) = (message.to_vec(), unused);
     for level in 1..=md6.levels {
@@ -82,8 +82,7 @@ pub(super) fn top(md6: &Md6, message: &[u8], unused: u8) -> Value {
     sequence(md6, md6.levels + 1, &data, unused)
 }
 
-/// The nodes of level `level` one after the other, each with the value of the one before in front of its
-/// data.
+/// Hashes the nodes of level `level` sequentially: the value of each node precedes the data of the next one.
 fn sequence(md6: &Md6, level: u8, data: &[u8], unused: u8) -> Value {
     const OWN: usize = BLOCK - VALUE;
     let count = data.len().div_ceil(OWN).max(1);
@@ -103,7 +102,7 @@ fn sequence(md6: &Md6, level: u8, data: &[u8], unused: u8) -> Value {
     value
 }
 
-/// The digests of these messages, level by level, the nodes of all of them side by side.
+/// The digest of each message, computed level by level with the nodes of all messages side by side.
 pub(super) fn digests(md6: &Md6, messages: &[&[u8]]) -> Vec<Digest> {
     if md6.levels < super::LEVELS_MAX {
         return messages.iter().map(|message| truncate(md6, &top(md6, message, 0))).collect();
@@ -135,20 +134,21 @@ pub(super) fn digests(md6: &Md6, messages: &[&[u8]]) -> Vec<Digest> {
     digests.into_iter().flatten().collect()
 }
 
-/// The value of the node above part number `index` of a message of several parts.
+/// The value of the node above part number `index` of a message with several parts.
 pub(super) fn part(md6: &Md6, index: u64, data: &[u8]) -> Value {
     let of_level = |level: u32, data: &[u8]| {
         let first = index << (2 * (PART_LEVELS - level));
         climb(md6, level as u8, &[Layer { data, unused: 0, first, whole: false }])
     };
-    // A part is not longer than what `PART_LEVELS` make one value of.
+    // A part is never longer than the data that `PART_LEVELS` levels reduce to one value.
     (2..=PART_LEVELS).fold(of_level(1, data), |below, level| of_level(level, below.as_flattened()))[0]
 }
 
 /// The upper levels of a message in parts, as far as they are known.
 pub struct Join {
     md6: Md6,
-    /// From the lowest level: values that no node was made of yet, at most four, and the next node's index.
+    /// For each level, lowest first: values that no node covers yet (at most four), and the index of
+    /// the next node.
     levels: Vec<(Vec<u8>, u64)>,
 }
 
@@ -157,7 +157,7 @@ impl Join {
         Join { md6, levels: Vec::new() }
     }
 
-    /// Takes the value above the next part.
+    /// Adds the value above the next part.
     pub(in super::super) fn push(&mut self, value: &[u8]) {
         self.push_at(0, value);
     }
@@ -166,7 +166,8 @@ impl Join {
         if at == self.levels.len() {
             self.levels.push((Vec::with_capacity(BLOCK), 0));
         }
-        // Four values are a node below others only once a fifth one has come.
+        // Four values become an inner node only when a fifth one arrives; otherwise they might
+        // belong to the root.
         if self.levels[at].0.len() == BLOCK {
             let value = self.node(at, false);
             self.push_at(at + 1, &value);
@@ -174,7 +175,7 @@ impl Join {
         self.levels[at].0.extend_from_slice(value);
     }
 
-    /// Makes a node of the values that wait at a level.
+    /// Makes a node from the pending values of a level.
     fn node(&mut self, at: usize, root: bool) -> Value {
         let level = (PART_LEVELS as usize + 1 + at) as u8;
         let (data, first) = &mut self.levels[at];
@@ -185,7 +186,7 @@ impl Join {
         value
     }
 
-    /// The digest.
+    /// The digest of the message.
     pub(in super::super) fn finish(mut self) -> Digest {
         let mut at = 0;
         loop {
