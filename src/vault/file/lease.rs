@@ -161,7 +161,7 @@ impl File {
         *self.lease.seen.lock() = Some(stamp);
     }
 
-    /// As `look_again`, but skipped if the stored file's attributes, given by `stamp`, are unchanged.
+    /// Like `look_again`, but skipped if the stored file's attributes, given by `stamp`, are unchanged.
     ///
     /// # Errors
     /// As `look_again`.

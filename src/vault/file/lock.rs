@@ -30,7 +30,7 @@ impl StateLock {
         WriteGuard::new(self.0.write())
     }
 
-    /// As `write`, but returns `None` if another thread holds the lock.
+    /// Like `write`, but returns `None` if another thread holds the lock.
     pub(super) fn try_write(&self) -> Option<WriteGuard<'_>> {
         self.0.try_write().map(WriteGuard::new)
     }

@@ -3,8 +3,8 @@
 //! | module | purpose |
 //! |---|---|
 //! | `state` | in-memory state of the file: stored version, pending writes, times |
-//! | `record`, `tree` | stored version: commit records; slots and digests |
-//! | `buffer`, `in_flight`, `gaps` | pending writes: buffered chunks, writes in flight, bytes still in the kernel |
+//! | `record`, `tree` | stored version: commit records; slots and digests (limited by `slot_memory`) |
+//! | `buffer`, `in_flight`, `gaps` | pending writes: buffered, in flight, still in the kernel |
 //! | `read` | reads, including read-ahead |
 //! | `write`, `flush`, `commit` | writes: into the buffer, out of it, and to the store |
 //! | `recover` | recovery after a crash |

@@ -39,9 +39,9 @@ impl File {
         st.advance_base();
         // C3. Also reached if the version became the base on the way to a clean record that was not
         // written. The record need not be durable: the previous one has the same version as its target,
-        // so a crash finds it either way. But under that one, damage could be taken for data that a crash
-        // kept from the store, and an older chunk that was put back for that of the base. If the newest
-        // record may be clean, it already exposes damage, and a dirty one would have to be durable.
+        // so a crash finds it either way. But under the previous one, recovery could take damage for data
+        // that a crash kept from the store, and a restored older chunk for the base's. If the newest record
+        // may be clean, it already exposes damage, and a dirty one would have to be durable.
         // Leftovers of a failed write must be erased with the next record, which the next flush does.
         if !st.stored.base_is_recorded
             && st.stored.leftover.is_none()

@@ -20,7 +20,7 @@ enum StoreError {
     /// Before any data of the base was overwritten. A full store fails here, because the later steps need
     /// no more space.
     Slots(io::Error),
-    /// As `Slots`, but a sync failed, so earlier writes may be lost.
+    /// Like `Slots`, but a sync failed, so earlier writes may be lost.
     Sync(io::Error),
     /// After the slots were durable.
     Data(io::Error),

@@ -69,7 +69,7 @@ impl File {
     }
 }
 
-/// As `stored_slot`, for a known entry.
+/// Like `stored_slot`, for a known entry.
 pub(super) fn slot_to_open(st: &State, index: u64, entry: &Entry) -> Result<Option<Slot>> {
     let Some(slot) = current(entry).filter(|_| !st.dirty.buffer.is_punched(index)) else { return Ok(None) };
     if !slot.is_hole() {

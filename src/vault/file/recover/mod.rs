@@ -75,7 +75,7 @@ impl File {
         Ok(())
     }
 
-    /// As `load`, but returns an error if the store rejects a recovery.
+    /// Like `load`, but returns an error if the store rejects a recovery.
     pub(super) fn load_header(&self, st: &mut State, stored: u64, header: &Header) -> Result<()> {
         let Some(page) = header.committed() else { return Ok(()) };
         let sectors = header.records();
@@ -185,7 +185,7 @@ impl File {
         Ok(())
     }
 
-    /// Writes a clean record to the other sector, too: a power cut left an older one there.
+    /// Writes a clean record to the other sector, too, where a power cut left an older one.
     fn repeat_clean_record(&self, st: &mut State) -> Result<()> {
         let sectors = [st.stored.records.sectors[st.stored.records.newest]; 2];
         self.remember_mtime(st)?;
@@ -200,7 +200,8 @@ impl File {
         Ok(())
     }
 
-    /// Takes what was put together, above all of which no record has an epoch but `newest`.
+    /// Adopts the recovered version, with an epoch one above `newest`, the newest record's. Writes it down if
+    /// this process may write.
     fn recover(
         &self,
         st: &mut State,

@@ -43,7 +43,7 @@ impl File {
         self.settled(|| self.try_seek(offset, data))
     }
 
-    /// As `seek`, for a file treated as data throughout.
+    /// Like `seek`, for a file treated as data throughout.
     ///
     /// # Errors
     /// `NoData` past the end; EIO if the content is lost.

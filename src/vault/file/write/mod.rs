@@ -35,7 +35,7 @@ impl File {
         self.suspecting(&mut st, written)
     }
 
-    /// As `write`, for data that the kernel gathered and writes later. The kernel sends the modification
+    /// Like `write`, for data that the kernel gathered and writes later. The kernel sends the modification
     /// time separately, before or after. A known time is kept until then.
     ///
     /// # Errors
