@@ -79,8 +79,8 @@ impl File {
             .is_ok_and(|header| !is_certain || header.records() == st.stored.records.sectors))
     }
 
-    /// Makes the file fail permanently. Nothing may be in flight: on some stores, writes succeed again once the
-    /// lost lock is released.
+    /// Makes the file fail permanently. Nothing may be in flight: on some stores, writes succeed again once
+    /// the lost lock is released.
     pub(super) fn lose(&self, st: &mut State) {
         let (base, context) = (st.stored.base, &self.context);
         *st = State { fault: Some(Fault::Lost), ..State::clean(None, Records::none(), base, context) };

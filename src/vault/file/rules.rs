@@ -121,8 +121,8 @@ pub(super) enum Rule {
 
 breakable!();
 
-/// The rules that matter to a single thread. Other tests break the rest: the explorer of interleavings, and the
-/// tests of rewriting and of bounds.
+/// The rules that matter to a single thread. Other tests break the rest: the explorer of interleavings, and
+/// the tests of rewriting and of bounds.
 #[cfg(test)]
 pub(super) const ALL: [Rule; 39] = {
     use Rule::*;

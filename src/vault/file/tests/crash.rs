@@ -339,7 +339,8 @@ fn named_sequences() {
     }
 }
 
-/// Streams, whose extents are stored in the background: new ones, ones over synced data, ones over what is in flight.
+/// Streams, whose extents are stored in the background: of new data, over synced data, and over data in
+/// flight.
 fn streams(context: &dyn Fn() -> Arc<Context>, cuts: u64) {
     let cases: &[&[(&str, u64)]] = &[
         &[("stream", 0), ("sync", 0), ("stream", 0), ("flush", 0), ("sync", 0)],
@@ -364,7 +365,7 @@ fn streams_behind_the_application() {
     streams(&context, 1);
 }
 
-/// Chunks here and there over synced data, with two writes in flight at once.
+/// Scattered overwrites of synced data, with two writes in flight at once.
 #[test]
 fn scattered_overwrites() {
     let (background, _jobs) = Background::by_hand();
@@ -413,7 +414,8 @@ fn random_sequences() {
     }
 }
 
-/// The oracle itself: without the barrier before an overwrite (relaxed durability) it must find damage.
+/// Tests the oracle itself: without the barrier before an overwrite (relaxed durability), it must find
+/// damage.
 #[test]
 fn without_the_barrier_an_overwrite_is_lost() {
     let relaxed =
@@ -422,7 +424,7 @@ fn without_the_barrier_an_overwrite_is_lost() {
     let file = open(&store, &relaxed);
     file.write(0, &[1; 8192]).unwrap();
     file.sync().unwrap();
-    // The first one after a commit makes that commit's record durable.
+    // The first overwrite after a commit makes that commit's record durable.
     for chunk in [0, 4096] {
         file.write(chunk, &[2; 4096]).unwrap();
         file.flush().unwrap();
