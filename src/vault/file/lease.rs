@@ -296,7 +296,8 @@ impl File {
         Ok(())
     }
 
-    /// Makes a file fail that has no unstored data. Returns false if it holds a valid lease.
+    /// Makes the file, which must have no unstored data, fail permanently. Returns false, with no effect, if
+    /// this process holds a valid lease.
     pub fn give_up(&self) -> bool {
         let _turn = self.lease.turn.lock();
         let mut st = self.state.write();

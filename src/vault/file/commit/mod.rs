@@ -85,9 +85,9 @@ impl File {
         self.settle(st, &write, &mut stage)
     }
 
-    /// The same from a background thread, for as many writes as are sealed. A write that another thread
-    /// is working on, or that is not sealed yet, is left to that thread. The state is unlocked while a
-    /// write is stored.
+    /// Like `complete_first`, but called by a background thread, and for all writes that are sealed. A write
+    /// that another thread is working on, or that is not sealed yet, is left to that thread. The state is
+    /// unlocked while a write is stored.
     fn complete_behind(&self) {
         let mut st = self.state.write();
         while let Some(write) = st.dirty.in_flight.front().cloned() {

@@ -18,7 +18,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 /// While other writes are in flight, full extents of up to this many bytes wait to share one sync.
 const GATHERED: usize = if cfg!(test) { 1 << 20 } else { 8 << 20 };
-/// Full extents that wait so may use 1/`WAITING` of the memory for extents, over all files.
+/// Full extents that wait in this way may use 1/`WAITING` of the memory for extents, over all files.
 const WAITING: usize = 4;
 /// Extents leave 1/`SPARED` of the buffers' memory free for a file's first extent, and
 /// 1/`SPARED_BY_SECOND` for further ones. This leaves an extent for each stream even if some are quicker
@@ -27,8 +27,9 @@ const SPARED: usize = 4;
 const SPARED_BY_SECOND: usize = 2;
 
 impl File {
-    /// Starts full extents. If that needs a sync and enough writes are in flight already, lets some
-    /// gather first. If starting fails, the chunks stay buffered, and the next write reports the error.
+    /// Starts full extents. If that needs a sync and enough writes are in flight already, waits for more
+    /// extents to share it. If starting fails, the chunks stay buffered, and the next write reports the
+    /// error.
     pub(in crate::vault::file) fn start_full(self: &Arc<Self>, st: &mut State) {
         if st.dirty.flushes_through {
             return;
