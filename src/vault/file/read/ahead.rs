@@ -23,7 +23,7 @@ const STREAMS: usize = 16;
 const FIRST_REACH: u64 = 128 << 10;
 /// Maximum bytes ahead of a reader.
 const LAST_REACH: u64 = 8 << 20;
-/// Maximum windows that cover this distance. With fewer threads to open them, windows and distance are
+/// Maximum windows that cover `LAST_REACH`. With fewer threads to open them, windows and distance are
 /// shorter, because long windows would leave the CPU caches between the store and the reader.
 const WINDOWS_AHEAD: u64 = 8;
 /// Bytes of a window per thread, and its maximum, which is what one batch opens.

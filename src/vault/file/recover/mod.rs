@@ -2,8 +2,8 @@
 //!
 //! `docs/format.md`, "Recovery", has the argument. In short: a dirty record names a target version over a
 //! durable base, and versions between them. `prove` finds the versions that the stored slots prove,
-//! `choose` selects the slots that count, and `redo` writes the result, beginning with a recovery record.
-//! All steps process the file group by group and skip holes of the stored file.
+//! `choose` selects the slots that count, and `redo` makes that choice durable in a recovery record before
+//! it erases anything. All steps process the file group by group and skip holes of the stored file.
 
 mod choose;
 mod header;
