@@ -1,5 +1,5 @@
-//! An open file while the vault is locked: without keys, slots and content. Only the version that the store has is
-//! known, so that another one is noticed when the vault is unlocked.
+//! Open files while the vault is locked: without keys, slots or content. Only the stored version is
+//! remembered, so that a changed file is noticed when the vault is unlocked.
 
 use super::{
     File,
@@ -9,8 +9,8 @@ use super::{
 use crate::vault::{Damage, Result};
 
 impl File {
-    /// Forgets all but the version that the store has. The file has to be clean, or nothing of it can be stored; then
-    /// it fails from here on.
+    /// Forgets everything except the stored version; the file then fails until `bring_back`. It must be
+    /// clean, or impossible to store.
     pub fn put_away(&self) {
         self.ahead.lock().end();
         let mut st = self.state.write();
@@ -21,7 +21,7 @@ impl File {
     /// Reads the records again.
     ///
     /// # Errors
-    /// As `File::open`; `Damaged` if the store has another version. The file fails from then on.
+    /// As `File::open`; `Damaged` if the store has another version. After an error, the file still fails.
     pub fn bring_back(&self) -> Result<()> {
         let mut st = self.state.write();
         if st.fault != Some(Fault::Away) {
@@ -29,7 +29,7 @@ impl File {
         }
         if self.context.sharing.is_some() {
             drop(st);
-            return self.refresh(); // Another may have changed it meanwhile.
+            return self.refresh(); // Another machine may have changed it meanwhile.
         }
         let (size, root) = (st.stored.base.size, st.stored.base.root);
         let mut times = std::mem::replace(&mut *st, State::never_committed(&self.context)).times;

@@ -1,7 +1,8 @@
-//! Threads for work that no program waits for yet: read-ahead, sealing and storing.
+//! Threads for work that no application waits for yet: read-ahead, sealing and storing.
 //!
-//! They are not the engine's (`engine/pool.rs`). A job here owns what it needs and may wait for the store; it also calls the
-//! engine itself. In one queue, batches would find every thread held by jobs that wait for the store.
+//! These are separate from the engine's threads (`engine/pool.rs`). A job here owns its data, may block
+//! on the store, and calls the engine itself. With a shared queue, jobs blocked on the store could occupy
+//! every thread, and batches would wait.
 
 use crate::{
     crypto::traces,
@@ -19,17 +20,17 @@ pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// More threads would only wait for the same store and the same engines.
 const MOST_THREADS: usize = 16;
-/// One may wait for the store while another works.
+/// One thread may block on the store while another works.
 const FEWEST_THREADS: usize = 2;
 
-/// A queue of jobs and the threads that take from it. They end when it is dropped and all jobs are done.
+/// A job queue and its threads. The threads end once this is dropped and all jobs are done.
 pub struct Background {
     jobs: Sender<Job>,
     threads: usize,
 }
 
 impl Background {
-    /// Starts as many threads as there are cores, from 2 to 16; fewer if the system refuses.
+    /// Starts a thread for each core, at least 2 and at most 16; fewer if the system refuses.
     pub fn new() -> Self {
         let cores = thread::available_parallelism()
             .map_or(FEWEST_THREADS, |n| n.get().clamp(FEWEST_THREADS, MOST_THREADS));
@@ -38,25 +39,25 @@ impl Background {
         Background { jobs, threads }
     }
 
-    /// Without threads: jobs wait until the test runs them, or for ever.
+    /// Without threads: jobs wait until the test runs them.
     #[cfg(test)]
     pub(super) fn by_hand() -> (Self, Receiver<Job>) {
         let (jobs, queue) = crossbeam_channel::unbounded();
         (Background { jobs, threads: 1 }, queue)
     }
 
-    /// Without threads: jobs run where they come up.
+    /// Without threads: `run` executes each job immediately.
     #[cfg(test)]
     pub(super) fn at_once() -> Self {
         Background { jobs: crossbeam_channel::unbounded().0, threads: 0 }
     }
 
-    /// Whether jobs run on threads of their own.
+    /// Whether jobs run on separate threads.
     pub(super) fn has_threads(&self) -> bool {
         self.threads > 0
     }
 
-    /// Runs `job` on one of the threads; on this one if there are none.
+    /// Runs `job` on one of the threads, or on the calling thread if there are none.
     pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) {
         if self.threads == 0 {
             return job();
@@ -73,9 +74,9 @@ impl Background {
 }
 
 impl Background {
-    /// Waits until every job that was there before is done.
+    /// Blocks until all jobs queued earlier are done.
     pub fn finish_jobs(&self) {
-        // Each thread waits in one of these for all others.
+        // Each thread takes one of these jobs and waits in it for all the others.
         let all = Arc::new(Barrier::new(self.threads + 1));
         for _ in 0..self.threads {
             let all = all.clone();
@@ -97,12 +98,12 @@ impl Default for Background {
 fn start(number: usize, queue: Receiver<Job>) -> Option<()> {
     let work = move || {
         for job in queue {
-            // Those that wait for the job learn of its end either way; the thread goes on.
+            // Waiters notice the end of a job either way, so the thread continues.
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
                 log::error!("work in the background ended early because of an internal error");
             }
         }
     };
-    // Not joined: it ends once the queue is gone, which may be dropped on this very thread.
+    // Not joined: the thread ends once the queue is dropped, which may happen on this very thread.
     thread::Builder::new().name(format!("background-{number}")).spawn(work).ok().map(drop)
 }

@@ -1,14 +1,15 @@
-//! Which record of a file is known to be durable, for whoever keeps that outside of the store.
+//! The newest record of a file that is known to be durable, for a keeper outside the store.
 
 use crate::{
     format::record::{KeyId, MAC_LEN, RECORD, Record},
     vault::Result,
 };
 
-/// A commit record: whose it is, its place in the order of that file's records, and its MAC.
+/// Identifies a commit record: its file's key, its position in the order of that file's records, and its
+/// MAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
-    /// The file's salt, and the generation of its key.
+    /// The file's salt and key generation.
     pub key: KeyId,
     /// Sequence number.
     pub sequence: u64,
@@ -17,26 +18,27 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// That of the record in a sector; `None` if there is none.
+    /// The bound for the record in a sector; `None` if there is no record.
     pub(super) fn of(sector: &[u8; RECORD]) -> Option<Bound> {
         let key = Record::peek_key(sector).ok()?;
         let (sequence, mac) = Record::peek_order(sector);
         Some(Bound { key, sequence, mac })
     }
 
-    /// The file's place in the order of its records. A file that is rewritten under another key counts from the start again.
+    /// Sort key among the file's bounds. The sequence starts again when a file is rewritten under another
+    /// key.
     pub fn order(&self) -> (u32, u64) {
         (self.key.generation, self.sequence)
     }
 }
 
-/// Keeps bounds of files outside of the store.
+/// Keeps bounds of files outside the store.
 pub trait Bounds: Send + Sync {
-    /// Judges the newest record of a file that is opened, which is authentic.
+    /// Checks the newest record of a file that is being opened. The record is authentic.
     ///
     /// # Errors
-    /// `Refused` if a newer one was confirmed; the keeper's.
+    /// `Refused` if a newer record was confirmed; the keeper's.
     fn check(&self, found: &Bound) -> Result<()>;
-    /// Takes note of a record that is durable. It need not be kept yet.
+    /// Reports a durable record. The keeper need not have stored it on return.
     fn note(&self, durable: Bound);
 }

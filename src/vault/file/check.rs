@@ -1,5 +1,5 @@
-//! Verifying what a read does not come to: the length of the stored file, the entries of a group, and chunks by slots that no
-//! root has proven.
+//! Verification beyond what reads do: the length of the stored file, the entries of a group, and chunks
+//! under slots that no root has proven.
 
 use super::{File, record::Identity};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl File {
-    /// Whether the stored file has the length that its record gives it.
+    /// Checks that the stored file has the length that its record implies.
     ///
     /// # Errors
     /// `Damaged` if not.
@@ -21,7 +21,7 @@ impl File {
     /// Verifies the entries of a group of chunks.
     ///
     /// # Errors
-    /// `Damaged` if they do not, or the nodes above them.
+    /// `Damaged` if the entries, or the nodes above them, do not verify.
     pub fn check_group(&self, group: u64) -> Result<()> {
         let mut st = self.state.write();
         let Some(identity) = st.stored.identity.clone() else { return Ok(()) };
@@ -29,7 +29,7 @@ impl File {
         st.stored.tree.load(self.source(&identity), group)
     }
 
-    /// Whether the stored bytes of a chunk are those of the slot, `len` of them.
+    /// Whether the `len` stored bytes of a chunk verify under this slot.
     pub(super) fn verifies(&self, identity: &Identity, index: u64, slot: Slot, len: usize) -> Result<bool> {
         let keys = &identity.keys.chunk;
         let id = ChunkId { index, epoch: slot.epoch, nonce: slot.nonce };

@@ -1,26 +1,26 @@
-//! Ranges of chunks, and the parts of them that a range of bytes covers.
+//! Ranges of chunks, and the parts of chunks that a byte range covers.
 
 use crate::{crypto::chunk::CHUNK, format::layout};
 use std::ops::Range;
 
-/// Indices of chunks.
+/// A range of chunk indices.
 pub(super) type ChunkRange = Range<u64>;
 
-/// The chunks that a range of bytes touches.
+/// The chunks that a byte range touches.
 pub(super) fn chunks_of(bytes: &Range<u64>) -> ChunkRange {
     bytes.start / layout::CHUNK..layout::chunks(bytes.end)
 }
 
-/// The part of one chunk that a range of bytes covers.
+/// The part of one chunk that a byte range covers.
 pub(super) struct ChunkPart {
     pub(super) index: u64,
-    /// Where in the chunk it starts.
+    /// Start of the part within the chunk.
     pub(super) start: usize,
-    /// Where in the caller's buffer it is.
+    /// Position of the part in the caller's buffer.
     pub(super) out: Range<usize>,
 }
 
-/// The parts of `len` bytes from `offset` on, ascending.
+/// The parts of the `len` bytes at `offset`, ascending.
 pub(super) fn parts(offset: u64, len: usize) -> impl Iterator<Item = ChunkPart> {
     let mut done = 0;
     std::iter::from_fn(move || {

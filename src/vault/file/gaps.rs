@@ -1,19 +1,20 @@
-//! What the kernel still has, where it gathers writes.
+//! Ranges still missing because the kernel gathers writes and sends them out of order.
 
 use std::ops::Range;
 
-/// Bytes that a write came behind. The kernel has several writes of a file under way, and they come in any order. Until these
-/// bytes have come, nothing behind them goes to the store by itself: a killed mount would leave zeros there that nobody wrote.
+/// Byte ranges skipped by a write further on. The kernel has several writes of a file in flight, and they
+/// arrive in any order. Nothing behind a gap is stored in the background until the gap is filled;
+/// otherwise, killing the mount would leave zeros there that the application never wrote.
 #[derive(Default)]
 pub(super) struct Gaps(Vec<Range<u64>>);
 
 impl Gaps {
-    /// Notes bytes between the end of the file and a write behind it.
+    /// Adds the bytes between the end of the file and a write further on.
     pub(super) fn add(&mut self, gap: Range<u64>) {
         self.0.push(gap);
     }
 
-    /// These bytes have come.
+    /// Removes bytes that were written.
     pub(super) fn fill(&mut self, written: &Range<u64>) {
         let rest = |gap: Range<u64>| {
             let before = gap.start..gap.end.min(written.start);
@@ -23,17 +24,17 @@ impl Gaps {
         self.0 = std::mem::take(&mut self.0).into_iter().flat_map(rest).collect();
     }
 
-    /// Nothing more is to come: what is left are holes.
+    /// Forgets all gaps: the remaining ones are holes.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Whether nothing is to come.
+    /// Whether there are no gaps.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Where the first one begins; the end of any file if there is none.
+    /// Start of the first gap; `u64::MAX` if there is none.
     pub(super) fn first(&self) -> u64 {
         self.0.iter().map(|gap| gap.start).min().unwrap_or(u64::MAX)
     }

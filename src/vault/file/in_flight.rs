@@ -1,6 +1,7 @@
-//! A write in flight: chunks that left the buffer for the store, and how far they have come.
+//! A write in flight: chunks that left the buffer for the store, and the stage they have reached.
 //!
-//! Each stage is a type of its own that only the stage before it can become. `commit` has the steps between them.
+//! Each stage is a separate type, which only the previous stage can produce. `commit` has the steps
+//! between them.
 
 use super::{
     buffer::{Plain, Share},
@@ -17,49 +18,50 @@ use std::{collections::BTreeSet, ops::Range, sync::Arc};
 pub(super) struct InFlight {
     pub(super) identity: Arc<Identity>,
     pub(super) epoch: u64,
-    /// Size of the version that it makes.
+    /// Size of the version that this write produces.
     pub(super) size: u64,
     /// Chunks that become holes, ascending.
     pub(super) holes: Vec<u64>,
-    /// All its chunks, with data or to become holes, ascending.
+    /// All chunks of the write, both data and holes, ascending.
     pub(super) all: Vec<u64>,
-    /// How many of them have data.
+    /// Number of chunks with data.
     pub(super) chunks: usize,
-    /// Whoever moves the write on holds this. The lock of the file's state is taken first where both are needed.
+    /// Held by the thread that advances the write. Where both locks are needed, the lock of the file's
+    /// state is taken first.
     pub(super) stage: Mutex<Stage>,
 }
 
 impl InFlight {
-    /// Whether it has a chunk of a range.
+    /// Whether the write has a chunk in a range.
     pub(super) fn touches(&self, chunks: &Range<u64>) -> bool {
         let first = self.all.partition_point(|index| *index < chunks.start);
         self.all.get(first).is_some_and(|index| *index < chunks.end)
     }
 }
 
-/// How far a write in flight has come.
+/// Stage of a write in flight.
 pub(super) enum Stage {
     Loaded(Loaded),
     Sealed(Sealed),
     Assigned(Assigned),
     Ended(Ended),
-    /// Taken out: it is over, or a panic ended a step half-way.
+    /// Taken out: the write is over, or a panic interrupted a step.
     Gone,
 }
 
-/// The chunks and the buffers that they lie in.
+/// The chunks and their buffers.
 pub(super) struct Payload {
-    /// One for each extent, and one for the chunks that were buffered by themselves.
+    /// One for each extent, and one for the individually buffered chunks.
     pub(super) batches: Vec<Batch>,
     /// Counts the chunks as buffered.
     pub(super) share: Share,
 }
 
-/// The plaintext is in the batches, or beside the last one.
+/// The plaintext is in the batches, or still in `singles`.
 pub(super) struct Loaded {
     pub(super) payload: Payload,
-    /// Chunks of the last batch, in its order, that are still to be copied to it. Taking them out of the buffer keeps the
-    /// file's writers waiting, so they are not copied then.
+    /// Chunks not yet copied to the last batch, in its order. The copy is deferred because the chunks are
+    /// taken out of the buffer under the file's lock, where it would block the file's writers.
     pub(super) singles: Vec<Plain>,
 }
 
@@ -68,57 +70,57 @@ pub(super) struct Sealed {
     pub(super) payload: Payload,
 }
 
-/// The tree has the slots, and the plan says what goes to the store.
+/// The slots are in the tree, and the plan lists the writes to the store.
 pub(super) struct Assigned {
     pub(super) payload: Payload,
     pub(super) plan: Plan,
 }
 
-/// The store was written, or not.
+/// The write to the store has succeeded or failed.
 pub(super) struct Ended {
     pub(super) payload: Payload,
     pub(super) outcome: Outcome,
 }
 
-/// What goes to the store beside the data.
+/// The writes to the store other than the data.
 pub(super) struct Plan {
     pub(super) record: NewRecord,
     /// The groups whose entries are written.
     pub(super) groups: BTreeSet<u64>,
-    /// Their entries, or the header page, and where they go.
+    /// Their entries, or the header page, with their offsets.
     pub(super) entries: Vec<(u64, Vec<u8>)>,
-    /// The length that the store gets first, if it is shorter.
+    /// The length to which the store is extended first, if it is shorter.
     pub(super) length: Option<u64>,
-    /// The protected chunks: those that the base has data for, ascending. They are overwritten last.
+    /// The protected chunks, for which the base has data, ascending. They are overwritten last.
     pub(super) protected: Vec<u64>,
-    /// Such chunks are overwritten, or become holes.
+    /// Data of the base is overwritten or becomes a hole.
     pub(super) overwrites_base: bool,
-    /// If so, record and slots are made durable before.
+    /// Make record and slots durable before overwriting data of the base.
     pub(super) barrier: bool,
-    /// Where the store has the data of chunks that become holes: offset and length.
+    /// Stored data of chunks that become holes: offset and length.
     pub(super) freed: Vec<(u64, u64)>,
 }
 
-/// How the way to the store ended.
+/// Result of storing a write.
 pub(super) enum Outcome {
     Stored(Plan),
     /// The store was not touched.
     Refused(Error),
     /// Record and slots may be in the store. Nothing that the base needs was overwritten.
     Failed(Plan, Error),
-    /// The same, because of a sync.
+    /// Like `Failed`, but a sync failed.
     SyncFailed(Plan, Error),
-    /// Slots are in the store and durable. Their data is not.
+    /// The slots are in the store and durable, but their data is not.
     Unfinished(Plan, Error),
 }
 
 impl Stage {
-    /// Takes the stage out, to put the next one in its place.
+    /// Takes out the stage, to be replaced by the next one.
     pub(super) fn take(&mut self) -> Stage {
         std::mem::replace(self, Stage::Gone)
     }
 
-    /// Takes the chunks out, with all plaintext in the batches; `None` if a panic lost them.
+    /// Takes out the chunks, with all plaintext in the batches; `None` if a panic lost them.
     pub(super) fn take_payload(&mut self) -> Option<Payload> {
         match self.take() {
             Stage::Loaded(loaded) => Some(loaded.gather()),
@@ -131,7 +133,7 @@ impl Stage {
 }
 
 impl Loaded {
-    /// Brings all plaintext into the batches.
+    /// Copies the remaining plaintext into the last batch.
     pub(super) fn gather(mut self) -> Payload {
         if let Some(batch) = self.payload.batches.last_mut() {
             for (place, plain) in batch.input.as_chunks_mut::<CHUNK>().0.iter_mut().zip(&self.singles) {
@@ -143,7 +145,7 @@ impl Loaded {
     }
 }
 
-/// The chunks with data of some batches, each with its batch.
+/// The chunks with data of these batches, each with its batch.
 pub(super) fn jobs(batches: &[Batch]) -> impl Iterator<Item = (&Batch, &ChunkJob)> {
     batches.iter().flat_map(|batch| batch.jobs.iter().map(move |job| (batch, job)))
 }

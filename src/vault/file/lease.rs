@@ -1,11 +1,14 @@
-//! A file that other machines may write, too. Who changes it has its *lease*: a lock of the stored file, taken before the first
-//! change and given back once all of it is in the store under a clean record. Whoever takes the lease next goes on from what the
-//! store has then, and recovers what a machine that vanished left.
+//! A file that other machines may write, too. A writer holds its *lease*: a lock of the stored file,
+//! taken before the first change and released once everything is in the store under a clean record. The
+//! next holder continues from the stored state, and recovers the file if a machine that vanished left it
+//! dirty.
 //!
-//! Readers need no lease. What they read is proven to be of the version that they know. Where it is not, another may have changed
-//! the file: they look again under the lock, which waits until the writer gives it back.
+//! Readers need no lease. Their reads are proven to belong to the version that they know. If a read does
+//! not verify, another machine may have changed the file. The reader then retries under the lock, which
+//! blocks until the writer releases it.
 //!
-//! A file without a lease has nothing that the store has not, so what is known of it may be forgotten at any time.
+//! Without the lease, this process has no data that the store lacks, so it may forget its state of the
+//! file at any time.
 
 use super::{
     File,
@@ -27,36 +30,39 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// After so long a lease is given back, though the file is still being written: others wait for it.
+/// Maximum time to hold a lease while the file is still being written, since others may be waiting for
+/// it.
 const LONGEST: Duration = Duration::from_secs(1);
-/// So long it is then left to them.
+/// Pause before this process takes the lease again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Between two tries to take a lock, at most.
+/// Maximum pause between two attempts to take a lock.
 const MOST_BETWEEN: Duration = Duration::from_millis(50);
 
-/// What the store says of a file: as long as it says the same, others have changed nothing that its attributes tell.
+/// Attributes of the stored file. As long as they are unchanged, no other machine has changed anything
+/// visible in the file's attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// Bytes that the store has of it.
+    /// Size of the stored file in bytes.
     pub len: u64,
-    /// When it was changed.
+    /// Modification time of the stored file.
     pub mtime: Time,
-    /// The same, where nobody can set it back.
+    /// Change time of the stored file, which nobody can set back.
     pub ctime: Time,
 }
 
 /// A file's lease.
 #[derive(Default)]
 pub(super) struct Lease {
-    /// What the store said of the file before it was last looked at.
+    /// Attributes of the stored file from before the state was last refreshed.
     seen: Mutex<Option<Stamp>>,
-    /// Held by who takes it, or looks at the stored file under its lock. Taken before the state.
+    /// Held while taking the lease, and while examining the stored file under its lock. Taken before the
+    /// state.
     turn: Mutex<Turn>,
-    /// Whether this process may change the file. It changes to true under `turn`, to false under the state's lock.
+    /// Whether this process may change the file. Set under `turn`, cleared under the state's lock.
     held: AtomicBool,
-    /// Whether the stored file is locked so that it may be written.
+    /// Whether the stored file is locked for writing.
     locked: AtomicBool,
-    /// Whether the store took it away, for good.
+    /// Whether the store revoked the lease. Permanent.
     lost: AtomicBool,
 }
 
@@ -67,12 +73,12 @@ struct Turn {
 }
 
 impl Lease {
-    /// Whether this process has it.
+    /// Whether this process holds the lease.
     pub(super) fn is_held(&self) -> bool {
         self.held.load(Ordering::Acquire)
     }
 
-    /// Whether the store took it away. Nobody takes it again then.
+    /// Whether the store revoked the lease. It is never taken again then.
     pub(super) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
     }
@@ -83,7 +89,7 @@ impl Lease {
 }
 
 impl File {
-    /// Whether the file is shared, and this process must not write it now.
+    /// Whether the file is shared and this process may not write it now.
     pub(super) fn lacks_lease(&self) -> bool {
         self.context.sharing.is_some() && !self.lease.is_held()
     }
@@ -95,10 +101,10 @@ impl File {
         allowed && (self.context.sharing.is_none() || locked() || !holds(Rule::RecoverLocked))
     }
 
-    /// The state, to be changed: of a shared file under its lease, which this waits for.
+    /// The state for a change. For a shared file, waits for the lease first.
     ///
     /// # Errors
-    /// EAGAIN if another machine does not give it back in time; those of opening the file.
+    /// EAGAIN if another machine does not release the lease in time; those of opening the file.
     pub(super) fn state_to_change(&self) -> Result<WriteGuard<'_>> {
         let Some(patience) = self.context.sharing.filter(|_| !self.context.read_only) else {
             return Ok(self.state.write());
@@ -119,7 +125,7 @@ impl File {
             }
             let mut st = self.state.write();
             let known = if holds(Rule::LookUnderLease) { self.take_in(&mut st) } else { Ok(()) };
-            // Who cannot write down a recovery can change nothing: the lease is left to others.
+            // If the recovery cannot be written, no change is possible. Leave the lease to others.
             let unfinished = |st: &State| st.fault == Some(Fault::NotRecovered);
             let recovered =
                 known.and_then(|()| if unfinished(&st) { self.finish_recovery(&mut st) } else { Ok(()) });
@@ -137,10 +143,12 @@ impl File {
         }
     }
 
-    /// Brings what is known of a shared file up to date: to be called when it is opened. Waits for one who is writing it.
+    /// Refreshes the state of a shared file. Called when the file is opened. Blocks while another machine
+    /// is writing it.
     ///
     /// # Errors
-    /// As [`File::open`]; EAGAIN if another machine does not give its lease back in time; EIO if the store took away the lease.
+    /// As [`File::open`]; EAGAIN if another machine does not release the lease in time; EIO if the store
+    /// revoked this one's.
     pub fn refresh(&self) -> Result<()> {
         if self.lease.is_held() && holds(Rule::CheckLeaseAtOpen) {
             self.check_lease(&mut self.state.write())?;
@@ -148,15 +156,15 @@ impl File {
         if self.look_again()? { Ok(()) } else { self.locked(|| Ok(())) }
     }
 
-    /// Says what the store said of the file before it was opened.
+    /// Remembers the attributes that the stored file had before it was opened.
     pub fn opened_as(&self, stamp: Stamp) {
         *self.lease.seen.lock() = Some(stamp);
     }
 
-    /// As `look_again`, if the store, which just said `stamp`, has said something else before.
+    /// Like `look_again`, but skipped if the stored file's attributes, given by `stamp`, are unchanged.
     ///
     /// # Errors
-    /// As there.
+    /// As `look_again`.
     pub fn look_again_at(&self, stamp: Stamp) -> Result<bool> {
         if !self.lease.is_lost() && *self.lease.seen.lock() == Some(stamp) {
             return Ok(true);
@@ -168,7 +176,7 @@ impl File {
         Ok(known)
     }
 
-    /// The same without waiting; false if the file has to be looked at under its lock.
+    /// Like `refresh`, but does not block. Returns false if the file must be examined under its lock.
     ///
     /// # Errors
     /// The store's.
@@ -187,7 +195,7 @@ impl File {
         if is_known(&st, stored, &header) {
             return Ok(true);
         }
-        // A clean record is in both; or there was never any.
+        // A clean record is in both sectors. Both are zeros if nothing was ever committed.
         let [one, other] = header.records();
         if one != other || !Record::peek_clean(&one) {
             return Ok(false);
@@ -196,17 +204,17 @@ impl File {
         let mut found = State::never_committed(&self.context);
         match self.load_header(&mut found, stored, &header) {
             Ok(()) if found.fault.is_none() && found.is_clean() => *st = found,
-            // Also where a writer was met half-way.
+            // Also reached if the read met a writer half-way.
             Ok(()) | Err(Error::Damaged(_)) => return Ok(false),
             Err(e) => return Err(e),
         }
         Ok(true)
     }
 
-    /// Does what reads the file; if that does not verify, again under the lock of a shared one.
+    /// Runs `read`. If the result does not verify and the file is shared, runs it again under the lock.
     ///
     /// # Errors
-    /// What `read` returned; EAGAIN if another machine does not give its lease back in time.
+    /// `read`'s; EAGAIN if another machine does not release its lease in time.
     pub(super) fn settled<T>(&self, mut read: impl FnMut() -> Result<T>) -> Result<T> {
         match read() {
             Err(Error::Damaged(_)) if self.context.sharing.is_some() && holds(Rule::ReadAgainLocked) => {
@@ -216,14 +224,14 @@ impl File {
         }
     }
 
-    /// Does `work` while nobody else writes, with what the store has.
+    /// Runs `work` on the stored state while no one else can write.
     fn locked<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         let Some(patience) = self.context.sharing else { return work() };
         let turn = self.lease.turn.lock();
         self.refuse_lost()?;
         if self.lease.is_held() {
             match work() {
-                // Given back meanwhile.
+                // The lease was released meanwhile.
                 Err(Error::Damaged(_)) if !self.lease.is_held() => {}
                 result => return result,
             }
@@ -237,7 +245,7 @@ impl File {
         result
     }
 
-    /// Stores all of a shared file under a clean record, and gives the lease back.
+    /// Stores all of a shared file under a clean record and releases the lease.
     ///
     /// # Errors
     /// The store's. The lease is kept then.
@@ -253,18 +261,20 @@ impl File {
             let stored = self.clean_at_once(&mut st);
             self.suspecting(&mut st, stored)?;
         }
-        // Others may change them from here on.
+        // Other machines may change these from here on.
         (st.times.mtime, st.times.written_at) = (None, None);
-        // In this order: whoever sees that it is not held may take the lock at once, and this must not take it away again.
+        // The order matters: a thread that sees `held` cleared may take the lease at once, and unlocking
+        // afterwards would release that new lock.
         self.unlock_store();
         self.lease.held.store(false, Ordering::Release);
         Ok(())
     }
 
-    /// The same if others may have waited long enough; then they get the next turn.
+    /// Like `give_back`, but only if this process has held the lease for the maximum time. Others then
+    /// get the next turn.
     ///
     /// # Errors
-    /// As there.
+    /// As `give_back`.
     pub fn give_back_in_time(&self) -> Result<()> {
         let is_due = |turn: &Turn| turn.since.is_none_or(|since| since.elapsed() >= LONGEST);
         if self.lease.is_held() && is_due(&self.lease.turn.lock()) {
@@ -274,7 +284,8 @@ impl File {
         Ok(())
     }
 
-    /// Does `exchange`, which gives the stored file another descriptor, while it is not locked by the one that it has.
+    /// Runs `exchange`, which replaces the stored file's descriptor, while no lock is held through the
+    /// present one.
     ///
     /// # Errors
     /// As [`File::give_back`].
@@ -285,7 +296,8 @@ impl File {
         Ok(())
     }
 
-    /// Has the file fail, which has nothing that is not stored; false if it has the lease.
+    /// Makes the file, which must have no unstored data, fail permanently. Returns false, with no effect, if
+    /// this process holds a valid lease.
     pub fn give_up(&self) -> bool {
         let _turn = self.lease.turn.lock();
         let mut st = self.state.write();
@@ -316,7 +328,8 @@ impl File {
         }
     }
 
-    /// Takes in what the store has, unless that is known; recovers it if that has to be. On an error nothing changes.
+    /// Refreshes the state from the store unless it is current, and recovers the file if needed. On an
+    /// error the state is unchanged.
     fn take_in(&self, st: &mut State) -> Result<()> {
         let stored = self.store.len()?;
         let header = Header::read(&*self.store)?;
@@ -326,30 +339,32 @@ impl File {
         let mut found = State::never_committed(&self.context);
         self.load(&mut found, stored, &header)?;
         if found.stored.records.written {
-            self.sync_store(&mut found)?; // Others have to find what this wrote.
+            self.sync_store(&mut found)?; // Other machines must find this recovery.
         }
         *st = found;
         Ok(())
     }
 }
 
-/// Whether the store, which has `stored` bytes of the file and this header, has the clean version that is known, or still nothing.
+/// Whether the store, with `stored` bytes and this header, still has the known clean version, or still
+/// nothing.
 fn is_known(st: &State, stored: u64, header: &Header) -> bool {
     let has_length = st.stored.identity.is_none() || stored == layout::stored_size(st.stored.base.size);
     st.fault.is_none() && st.is_clean() && has_length && header.records() == st.stored.records.sectors
 }
 
 impl Drop for File {
-    /// Closing alone would not do: a process that is just being started has the same open files until it runs its own program.
+    /// Closing the descriptor is not enough: a forked child shares the open file until it executes its
+    /// program.
     fn drop(&mut self) {
         self.unlock_store();
     }
 }
 
-/// Waits until `lock` has a lock.
+/// Retries `lock` until it succeeds.
 ///
 /// # Errors
-/// EAGAIN if that takes longer than `patience`; what `lock` returned.
+/// EAGAIN after `patience`; `lock`'s.
 pub(in crate::vault) fn wait_for(
     patience: Duration,
     mut lock: impl FnMut() -> std::io::Result<bool>,

@@ -1,5 +1,5 @@
-//! The lock of a file's state. A panic under it may leave anything: the file then only fails, until it is opened again and
-//! recovered from what the store has.
+//! The lock of a file's state. A panic under it may leave the state inconsistent. The file then fails
+//! until it is opened again and recovered from the store.
 
 use super::{
     rules::{Rule, holds},
@@ -11,10 +11,10 @@ use std::{
     thread,
 };
 
-/// The state of a file under its lock.
+/// The state of a file behind its lock.
 pub(super) struct StateLock(RwLock<State>);
 
-/// The right to change it.
+/// Exclusive access to the state.
 pub(super) struct WriteGuard<'a>(Option<RwLockWriteGuard<'a, State>>);
 
 impl StateLock {
@@ -30,14 +30,14 @@ impl StateLock {
         WriteGuard::new(self.0.write())
     }
 
-    /// As `write`, unless another thread has it.
+    /// Like `write`, but returns `None` if another thread holds the lock.
     pub(super) fn try_write(&self) -> Option<WriteGuard<'_>> {
         self.0.try_write().map(WriteGuard::new)
     }
 }
 
 impl<'a> WriteGuard<'a> {
-    /// Readers may have loaded slots; from here on these are part of what may be changed.
+    /// Readers may have loaded slots. They are merged into the tree here, so that changes see them.
     fn new(mut guard: RwLockWriteGuard<'a, State>) -> Self {
         if holds(Rule::TakeInLoaded) {
             guard.stored.tree.take_in();
@@ -45,7 +45,7 @@ impl<'a> WriteGuard<'a> {
         WriteGuard(Some(guard))
     }
 
-    /// Gives up the right to change the state, but not to look at it.
+    /// Downgrades to shared access.
     pub(super) fn downgrade(mut self) -> RwLockReadGuard<'a, State> {
         let guard = self.0.take().expect("held until it is dropped"); // invariant: only this and drop take it
         RwLockWriteGuard::downgrade(guard)

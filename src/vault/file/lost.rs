@@ -1,6 +1,6 @@
-//! A lease that the store took away: it had not heard of this machine for long. Another may have written the file since, so
-//! what was not stored here is gone, and the rest may be old. From then on the file only fails. Who opens it anew gets another
-//! one, over another descriptor.
+//! A lease that the store revoked because it had not heard from this machine for a long time. Another
+//! machine may have written the file since, so unstored data is lost, and the rest may be stale. From
+//! then on the file only fails. Opening it again takes a new lease over a new descriptor.
 
 use super::{
     File,
@@ -18,7 +18,8 @@ use crate::{
 use rustix::io::Errno;
 use std::io;
 
-/// Whether an error of the store says only that something is scarce or in use just now: the file and its lock are as they were.
+/// Whether an error of the store is transient: a resource is scarce or busy, but the file and its lock
+/// are unchanged.
 pub fn is_passing(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(
@@ -28,13 +29,13 @@ pub fn is_passing(error: &io::Error) -> bool {
 }
 
 impl File {
-    /// Fails, now and from then on, if the lease is not held any more.
+    /// Fails, now and from then on, if the lease is no longer held.
     ///
     /// # Errors
-    /// EIO; if that cannot be known just now, why.
+    /// EIO if it is lost; the store's if that cannot be determined now.
     pub(super) fn check_lease(&self, st: &mut State) -> Result<()> {
         if self.lease.is_held() && holds(Rule::FailWithoutLease) && !self.lease.is_lost() {
-            // What another thread is storing would change the records meanwhile.
+            // Another thread that is storing a write would change the records meanwhile.
             self.complete_all(st);
             if !self.keeps_lease(st)? {
                 log::error!("the store took a file's lease away: what was not stored is lost");
@@ -44,24 +45,25 @@ impl File {
         self.refuse_lost()
     }
 
-    /// Looks at the lease if something could not be stored.
+    /// Checks the lease if something could not be stored.
     pub(super) fn suspecting<T>(&self, st: &mut State, stored: Result<T>) -> Result<T> {
         if let Err(Error::Store(_)) = &stored {
-            let _ = self.check_lease(st); // That is no better an error.
+            let _ = self.check_lease(st); // The original error is the better one to report.
         }
         stored
     }
 
-    /// Whether it fails.
+    /// Whether the lease was lost.
     #[cfg(test)]
     pub(in crate::vault) fn has_lost_lease(&self) -> bool {
         self.lease.is_lost()
     }
 
-    /// Whether the lock is still there, and nobody else had it meanwhile: the store has the records that were written here.
+    /// Whether the lock is still held and nobody else held it meanwhile, that is, the store still has
+    /// this process's records.
     ///
     /// # Errors
-    /// What passes: it says nothing of the lock.
+    /// Transient errors, which say nothing about the lock.
     fn keeps_lease(&self, st: &State) -> Result<bool> {
         match self.store.try_lock() {
             Ok(true) => {}
@@ -77,7 +79,8 @@ impl File {
             .is_ok_and(|header| !is_certain || header.records() == st.stored.records.sectors))
     }
 
-    /// Has the file fail. Nothing may be in flight: what is unlocked can be written again, on some stores.
+    /// Makes the file fail permanently. Nothing may be in flight: on some stores, writes succeed again once
+    /// the lost lock is released.
     pub(super) fn lose(&self, st: &mut State) {
         let (base, context) = (st.stored.base, &self.context);
         *st = State { fault: Some(Fault::Lost), ..State::clean(None, Records::none(), base, context) };

@@ -1,22 +1,22 @@
-//! One file's content over a `BackingFile`: reading, writing, commit, recovery.
+//! The content of one file over a `BackingFile`: reading, writing, commit and recovery.
 //!
-//! | module | what |
+//! | module | purpose |
 //! |---|---|
-//! | `state` | what is known of the file: what the store has, what waits to be written, times |
-//! | `record`, `tree` | the parts of what the store has: commit records; slots and digests, of which `slot_memory` bounds how many stay in memory |
-//! | `buffer`, `in_flight`, `gaps` | the parts of what waits: chunks that were written, those on their way to the store, and bytes that the kernel still has |
-//! | `read` | the way of a byte to the application |
-//! | `write`, `flush`, `commit` | its way into the buffer, out of it, and to the store |
-//! | `recover` | what a crash on that way leaves to do |
-//! | `rebuild` | what can be made of a damaged file |
-//! | `rekey` | another key for a file |
-//! | `lease` | a file that other machines may write, too |
-//! | `lost` | one whose lease the store took away |
-//! | `bound` | which record is durable, for whoever keeps that elsewhere |
-//! | `space` | how much room the store has |
-//! | `segments` | all that verifies, around what does not |
-//! | `background` | threads for read-ahead, and for sealing and storing |
-//! | `away` | an open file while the vault is locked |
+//! | `state` | in-memory state of the file: stored version, pending writes, times |
+//! | `record`, `tree` | stored version: commit records; slots and digests (limited by `slot_memory`) |
+//! | `buffer`, `in_flight`, `gaps` | pending writes: buffered, in flight, still in the kernel |
+//! | `read` | reads, including read-ahead |
+//! | `write`, `flush`, `commit` | writes: into the buffer, out of it, and to the store |
+//! | `recover` | recovery after a crash |
+//! | `rebuild` | repair of a damaged file |
+//! | `rekey` | rewriting a file under another key |
+//! | `lease` | files that other machines may write, too |
+//! | `lost` | files whose lease the store revoked |
+//! | `bound` | newest record known to be durable, for a keeper outside the store |
+//! | `space` | free space in the store |
+//! | `segments` | ranges of a damaged file that still verify |
+//! | `background` | threads for read-ahead, sealing and storing |
+//! | `away` | open files while the vault is locked |
 //! | `rules` | the rules of the commit protocol, by name |
 
 mod away;
@@ -78,56 +78,58 @@ pub(super) use segments::{each_piece, next_range};
 pub use slot_memory::SlotMemory;
 pub use space::Space;
 
-/// What an overwrite survives.
+/// Crashes that an overwrite survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// Everything, a power cut too.
+    /// Any crash, including a power cut.
     #[default]
     Strict,
-    /// A kill; a power cut may damage chunks that were being overwritten.
+    /// A kill. A power cut may damage chunks that were being overwritten.
     Relaxed,
 }
 
 /// Clears a stored file that has no record.
 pub type Vacate = Box<dyn Fn(&dyn BackingFile) -> std::io::Result<()> + Send + Sync>;
 
-/// Whether this process may still write.
+/// Fails if this process may no longer write.
 pub type Guard = Box<dyn Fn() -> std::io::Result<()> + Send + Sync>;
 
-/// What all files of a vault share.
+/// Shared by all files of a vault.
 pub struct Context {
-    /// Where the keys of files come from.
+    /// Derives the keys of files.
     pub keys: ContentKeys,
-    /// Where chunks are sealed and opened.
+    /// Seals and opens chunks.
     pub router: Router,
-    /// What an overwrite survives.
+    /// Crashes that an overwrite survives.
     pub durability: Durability,
-    /// Nothing may be written: recovery stays in memory.
+    /// Nothing may be written; recovery stays in memory.
     pub read_only: bool,
-    /// Other machines may write the files, too; then, how long is waited for one that has a file's lease.
+    /// Set if other machines may write the files, too: how long to wait for a lease that one of them
+    /// holds.
     pub sharing: Option<Duration>,
-    /// Asked before something is written: fails if another process has the vault by now, or had it.
+    /// Called before anything is written. Fails if another process holds the vault, or has held it
+    /// meanwhile.
     pub guard: Guard,
-    /// Whether the store overwrites data in place: then there is room for it.
+    /// Whether the store overwrites data in place, so that an overwrite needs no new space.
     pub overwrites_in_place: bool,
-    /// How much room the store has for more.
+    /// Tracks the store's free space.
     pub space: Space,
-    /// Called before a stored file that was found without a record gets its first one: keeps what stands behind the blank header
-    /// elsewhere, and drops attributes, which are bound to a salt that is lost.
+    /// Called before the first record is written to a stored file that was found without one. Copies the
+    /// bytes behind the blank header elsewhere, and drops attributes, which are bound to the lost salt.
     pub vacate: Vacate,
-    /// Where files are rewritten under another key; `None` where that never happens.
+    /// Rewrites files under another key; `None` if that never happens.
     pub rewrites: Option<Box<dyn Rewrites>>,
-    /// Where it is kept which records are durable; `None` where nobody asks.
+    /// Keeps track of durable records outside the store; `None` without such a keeper.
     pub bounds: Option<Arc<dyn Bounds>>,
-    /// What was written to all files and is not in the store.
+    /// Counts the chunks of all files that are written but not yet stored.
     pub buffered: Arc<Buffered>,
-    /// What is opened ahead of the readers of all files.
+    /// Memory for the read-ahead of all files.
     pub ahead: Arc<ReadAheadMemory>,
-    /// Leaves of slots in memory.
+    /// Memory for leaves of slots.
     pub slots: SlotMemory,
-    /// How much memory each of these may take.
+    /// Memory limits for these.
     pub budget: Budget,
-    /// Threads that open ahead.
+    /// Threads for read-ahead, sealing and storing.
     pub background: Background,
 }
 
@@ -141,10 +143,11 @@ pub struct File {
 }
 
 impl File {
-    /// Opens what `store` holds, recovering it if a crash left it dirty.
+    /// Opens the stored file, and recovers it if a crash left it dirty.
     ///
     /// # Errors
-    /// `Damaged` if the commit records do not authenticate, or contradict what is stored; else the store's.
+    /// `Damaged` if the commit records do not authenticate or contradict the stored data; otherwise the
+    /// store's.
     pub fn open(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<Arc<File>> {
         if context.sharing.is_some() {
             let file = File::over(store, context);
@@ -165,7 +168,7 @@ impl File {
         Ok(Arc::new(file))
     }
 
-    /// A file that was just made: `store` holds nothing, and need not be asked.
+    /// A newly created file. `store` is known to be empty, so it is not read.
     pub fn fresh(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Arc<File> {
         let file = File::over(store, context);
         file.state.write().stored.is_new = true;
@@ -181,13 +184,13 @@ impl File {
         File { context, store, lease: Lease::default(), state, ahead }
     }
 
-    /// Whether nothing was ever committed to it, although the store has more than nothing.
+    /// Whether the file was never committed although the stored file is not empty.
     pub fn is_blank(&self) -> bool {
         self.state.read().stored.records.on_disk == OnDisk::Nothing
             && self.store.is_empty().is_ok_and(|empty| !empty)
     }
 
-    /// Plaintext bytes.
+    /// Size of the plaintext in bytes.
     pub fn size(&self) -> u64 {
         self.state.read().dirty.size
     }
@@ -197,34 +200,34 @@ impl File {
         self.state.read().times.mtime
     }
 
-    /// When the application last changed the content, since the file was opened.
+    /// When the application last changed the content since the file was opened.
     pub fn written_at(&self) -> Option<Time> {
         self.state.read().times.written_at
     }
 
-    /// Writes what is buffered to the store: survives a kill, not yet a power cut.
+    /// Writes buffered data to the store. The data then survives a kill, but not yet a power cut.
     ///
     /// # Errors
-    /// The store's; what could not be written stays buffered.
+    /// The store's. Data that could not be written stays buffered.
     pub fn flush(&self) -> Result<()> {
         let mut st = self.state.write();
         if self.lease.is_held() {
-            self.refuse_lost()?; // Nothing is left that could fail.
+            self.refuse_lost()?; // The lease was given back, so nothing is left that could fail.
         }
         let flushed = self.flush_all(&mut st);
         self.suspecting(&mut st, flushed)
     }
 
-    /// Flushes and makes durable.
+    /// Flushes, and makes the result durable.
     ///
     /// # Errors
-    /// The store's. After a failed fdatasync the file takes no more writes until it was closed and opened
-    /// again: a later success would prove nothing.
+    /// The store's. After a failed fdatasync, the file accepts no writes until it is closed and opened
+    /// again, because a later success would prove nothing.
     pub fn sync(&self) -> Result<()> {
         self.sync_as(SyncKind::Content)
     }
 
-    /// `sync`, and what the store has besides the content: owner, permissions, times, attributes.
+    /// Like `sync`, but also syncs owner, permissions, times and attributes.
     ///
     /// # Errors
     /// As `sync`.
@@ -239,7 +242,7 @@ impl File {
         }
         if self.lacks_lease() {
             drop(st);
-            // Giving it back made the content durable. The rest changes without a lease.
+            // Giving back the lease made the content durable. Metadata changes without a lease.
             return match what {
                 SyncKind::Content => Ok(()),
                 SyncKind::Whole => Ok(self.store.sync_whole()?),
@@ -255,11 +258,11 @@ impl File {
         self.commit_with(st, what)
     }
 
-    /// The file's salt. Without one (nothing was ever committed) `create` writes an empty version first: a kill
-    /// must not leave what is bound to the salt without it.
+    /// The file's salt. If nothing was ever committed, there is none; with `create`, an empty version is
+    /// written first, so that a kill cannot separate the salt from data bound to it.
     ///
     /// # Errors
-    /// As `sync`; EIO where it is not known just now whether there is one.
+    /// As `sync`; EIO while it is unknown whether there is a salt.
     pub fn salt(&self, create: bool) -> Result<Option<[u8; 32]>> {
         if create {
             let mut st = self.state_to_change()?;
@@ -281,12 +284,13 @@ impl File {
         if holds(Rule::BoundAfterSync) { st.stored.durable } else { st.stored.records.newest_bound() }
     }
 
-    /// Whether the store holds all that was written; a power cut may still take it.
+    /// Whether the store holds everything that was written. A power cut may still lose it.
     pub fn is_stored(&self) -> bool {
         self.state.read().is_stored()
     }
 
-    /// Whether the store holds all there is, under a clean record, and this process has no lease of the file.
+    /// Whether the store holds everything under a clean record. For a shared file: whether this process
+    /// holds no lease.
     pub fn is_clean(&self) -> bool {
         match self.context.sharing {
             Some(_) => !self.lease.is_held(),
@@ -294,17 +298,17 @@ impl File {
         }
     }
 
-    /// When the content last changed, in the application's or the store's view.
+    /// When the content last changed, either in memory or in the store.
     pub fn changed_at(&self) -> Instant {
         self.state.read().times.changed_at
     }
 
-    /// Lets go of what was opened ahead of readers: the last one has closed the file.
+    /// Drops the read-ahead windows. Called after the last reader has closed the file.
     pub fn end_readers(&self) {
         self.ahead.lock().end();
     }
 
-    /// Lets go of what was opened ahead of readers that stopped reading, and of the slots of a clean file.
+    /// Drops the read-ahead windows of idle readers, and the cached slots of a clean file.
     pub fn drop_idle_readers(&self) {
         let idle = self.ahead.lock().end_if_idle();
         if idle
@@ -315,13 +319,13 @@ impl File {
         }
     }
 
-    /// How long the oldest change has been waiting to become durable.
+    /// Age of the oldest change that is not durable yet.
     pub fn uncommitted_for(&self) -> Duration {
         self.state.read().times.uncommitted_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Whether an fdatasync failed, or a panic left the state unusable, or the lease was taken away: what was written before may
-    /// be gone, although nothing of it is left here.
+    /// Whether an fdatasync failed, a panic left the state unusable, or the store revoked the lease.
+    /// Earlier writes may be lost even though nothing is buffered any more.
     pub fn sync_failed(&self) -> bool {
         match self.state.read().fault {
             Some(Fault::SyncFailed | Fault::Broken) => true,
@@ -330,8 +334,9 @@ impl File {
         }
     }
 
-    /// Whether nothing is to be brought to the store: an fdatasync failed, so that only opening the file
-    /// again can tell what is stored; or a recovery could not be written, and nothing was since; or the vault is locked.
+    /// Whether the file must not be stored: an fdatasync failed, so only opening the file again can tell
+    /// what is stored; a recovery could not be written, and nothing was written since; or the vault is
+    /// locked.
     pub fn failed(&self) -> bool {
         match self.state.read().fault {
             Some(Fault::SyncFailed | Fault::NotRecovered | Fault::Broken | Fault::Away | Fault::Lost) => true,

@@ -1,4 +1,4 @@
-//! A file's keys, and the two sectors of commit records that say which version of it counts.
+//! A file's keys, and the two record sectors, which determine its current version.
 
 use super::bound::Bound;
 use crate::{
@@ -10,14 +10,14 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// A file's keys and where they come from.
+/// A file's keys and their origin.
 pub(super) struct Identity {
     pub(super) id: KeyId,
     pub(super) keys: FileKeys,
 }
 
 impl Identity {
-    /// An identity of the keys that `derive` makes; the stack has no traces of them afterwards.
+    /// An identity with the keys that `derive` returns. The stack is wiped of them afterwards.
     pub(super) fn new(derive: impl FnOnce() -> (KeyId, FileKeys)) -> Arc<Identity> {
         traces::wiped(|| {
             let (id, keys) = derive();
@@ -26,19 +26,20 @@ impl Identity {
     }
 }
 
-/// What the newest commit record says.
+/// State of the newest commit record in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OnDisk {
-    /// There is none.
+    /// There is no record.
     Nothing,
     Dirty,
     Clean,
-    /// A clean record could not be written, but may be there.
+    /// Writing a clean record failed, but it may be in the store.
     DirtyOrClean,
 }
 
 impl OnDisk {
-    /// Whether a clean record may be there: then nothing may be written before a dirty one is durable.
+    /// Whether a clean record may be in the store. Nothing may then be written before a dirty one is
+    /// durable.
     pub(super) fn may_be_clean(self) -> bool {
         match self {
             OnDisk::Clean | OnDisk::DirtyOrClean => true,
@@ -46,7 +47,7 @@ impl OnDisk {
         }
     }
 
-    /// Whether a dirty record may be there.
+    /// Whether a dirty record may be in the store.
     pub(super) fn may_be_dirty(self) -> bool {
         match self {
             OnDisk::Dirty | OnDisk::DirtyOrClean => true,
@@ -58,12 +59,12 @@ impl OnDisk {
 /// The two record sectors.
 pub(super) struct Records {
     pub(super) sectors: [[u8; RECORD]; 2],
-    /// Which of them is newer.
+    /// Index of the newer one.
     pub(super) newest: usize,
     pub(super) sequence: u64,
     pub(super) on_disk: OnDisk,
-    /// Whether the newest one was written since the file was opened. Of one that was found, a sync proves nothing: an earlier
-    /// one may have failed and lost it.
+    /// Whether the newest record was written since the file was opened. For a record that was only read,
+    /// a sync proves nothing, because an earlier sync may have failed and lost it.
     pub(super) written: bool,
 }
 
@@ -75,7 +76,7 @@ pub(super) struct NewRecord {
 }
 
 impl NewRecord {
-    /// Where in the stored file it goes.
+    /// Offset in the stored file.
     pub(super) fn offset(&self) -> u64 {
         self.place as u64 * layout::RECORD
     }
@@ -93,12 +94,12 @@ impl Records {
         }
     }
 
-    /// The newest record, if it was written since the file was opened: a sync makes it durable.
+    /// The newest record, if it was written since the file was opened. A sync makes it durable.
     pub(super) fn newest_bound(&self) -> Option<Bound> {
         if self.written { Bound::of(&self.sectors[self.newest]) } else { None }
     }
 
-    /// Notes that a dirty record is in the store.
+    /// Called when a dirty or recovery record is in the store.
     pub(super) fn accept(&mut self, record: NewRecord) {
         self.sectors[record.place] = record.sector;
         self.newest = record.place;
@@ -107,7 +108,7 @@ impl Records {
         self.written = true;
     }
 
-    /// Notes that a record is in both sectors.
+    /// Called when a record is in both sectors.
     pub(super) fn accept_twice(&mut self, record: NewRecord, on_disk: OnDisk) {
         self.sectors = [record.sector; 2];
         self.sequence = record.sequence;

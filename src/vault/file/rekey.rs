@@ -1,8 +1,9 @@
-//! Another key for a file that stays where it is: its names, handles and attributes are those of the inode.
+//! Rewrites a file under another key in place, so that the inode keeps its names, handles and attributes.
 //!
-//! The new form is made in a file of its own, and is durable there, before anything of the old one is written over. Its records go
-//! first. From then on they say that the new form counts, and `finish` puts the rest in place, now or after a crash. Then the other
-//! file is removed, durably. It counts only until the first record that is written after it: `is_unfinished` decides that.
+//! The new form is first written to a separate file and made durable, before anything of the old form is
+//! overwritten. Its records are copied first. From then on they say that the new form counts, and
+//! `finish` copies the rest, now or after a crash. Then the separate file is removed durably. It counts
+//! only until the first record written after it; `is_unfinished` decides that.
 
 use super::{
     Context, File, Segment,
@@ -25,12 +26,12 @@ use std::{ffi::OsString, io, ops::Range, sync::Arc};
 const HEADER: usize = 2 * RECORD;
 /// Both record sectors of a file.
 pub type Sectors = [[u8; RECORD]; 2];
-/// Bytes that are copied at once.
+/// Bytes copied at once.
 const PIECE: usize = 1 << 20;
 
-/// Files with the new forms of files that are rewritten.
+/// Manages the separate files that hold new forms.
 pub trait Rewrites: Send + Sync {
-    /// Makes an empty one.
+    /// Creates an empty one.
     ///
     /// # Errors
     /// The store's.
@@ -40,49 +41,51 @@ pub trait Rewrites: Send + Sync {
     /// # Errors
     /// The store's.
     fn remove(&self, rewrite: &Rewrite) -> io::Result<()>;
-    /// Removes those that a crash left: no file needs one any more.
+    /// Removes all that a crash left behind. No file may still need one.
     ///
     /// # Errors
     /// The store's.
     fn clear(&self) -> io::Result<()>;
-    /// Makes durable which there are.
+    /// Makes creations and removals durable.
     ///
     /// # Errors
     /// The store's.
     fn sync(&self) -> io::Result<()>;
-    /// The one that a crash left and whose sectors are `wanted`.
+    /// Finds one left by a crash whose sectors satisfy `wanted`.
     ///
     /// # Errors
     /// The store's.
     fn left(&self, wanted: &dyn Fn(&Sectors) -> bool) -> io::Result<Option<Rewrite>>;
 }
 
-/// The new form of a file that is being rewritten.
+/// The new form of a file being rewritten.
 pub struct Rewrite {
-    /// Its name.
+    /// Its file name.
     pub name: OsString,
-    /// Its bytes.
+    /// Its stored bytes.
     pub store: Arc<dyn BackingFile>,
 }
 
 impl File {
-    /// Whether it is under a former key of the vault.
+    /// Whether the file is under a former key of the vault.
     pub fn has_former_key(&self) -> bool {
         self.has_former(&self.state.read())
     }
 
-    /// Rewrites the file under the present key, durably; its salt stays. Whoever uses it waits. False if there was nothing to do:
-    /// no write waits under a former key, as each puts the file under the present one first. As long as the old form is whole, it
-    /// asks whether to `go_on`.
+    /// Durably rewrites the file under the present key. Its salt stays the same. Other users of the file
+    /// block meanwhile. Returns false if there was nothing to do. No pending write can be under a former
+    /// key, because each write first puts the file under the present one. As long as the old form is
+    /// whole, `go_on` decides whether to continue.
     ///
     /// # Errors
-    /// EINTR if it was not to go on, with nothing changed; `Damaged` if a part of it cannot be read; the store's. If the old
-    /// form is not whole any more, the file fails until it is opened again.
+    /// EINTR if `go_on` returned false, with nothing changed; `Damaged` if part of the file cannot be
+    /// read; the store's. If the old form is no longer whole, the file fails until it is opened again.
     pub fn rekey(self: &Arc<Self>, go_on: &dyn Fn() -> bool) -> Result<bool> {
         self.rekey_locked(&mut self.state.write(), go_on)
     }
 
-    /// Puts the file under the present key before it changes: nothing is written under the former one, which others may have.
+    /// Puts the file under the present key before a change: nothing may be written under the former key,
+    /// which others may know.
     ///
     /// # Errors
     /// As `rekey`.
@@ -105,13 +108,13 @@ impl File {
         }
         let Some(identity) = st.stored.identity.clone() else { return Ok(false) };
         if st.stored.records.on_disk == OnDisk::Nothing {
-            st.stored.identity = None; // another salt is drawn with the first record
+            st.stored.identity = None; // A new salt is drawn with the first record.
             return Ok(true);
         }
         self.remember_mtime(st)?;
         let rewrite = rewrites.begin()?;
         let known = (st.stored.tree.size(), st.stored.tree.root());
-        // From here on the store alone tells what the file is.
+        // From here on, only the store determines the file's state.
         st.fault = Some(Fault::Broken);
         let made = self.make_new_form(&rewrite, rewrites, identity.id.salt, known, go_on);
         if made.is_ok() {
@@ -121,10 +124,10 @@ impl File {
         let removed = remove(rewrites, &rewrite);
         self.read_anew(st)?;
         if made.is_err() && (st.stored.tree.size(), st.stored.tree.root()) != known {
-            st.fault = Some(Fault::Broken); // It was exchanged for another one, which nobody compared with the list.
+            st.fault = Some(Fault::Broken); // The stored file was replaced by one never checked against the list.
         }
         made?;
-        st.stored.records.written = true; // and put in place with a sync
+        st.stored.records.written = true; // Written and synced by `put_in_place`.
         st.stored.durable = st.stored.records.newest_bound();
         removed?;
         Ok(true)
@@ -134,7 +137,7 @@ impl File {
         st.stored.identity.as_ref().is_some_and(|identity| self.context.keys.are_former(&identity.id))
     }
 
-    /// Writes the content, which is in the store, to another file, durably, with a clean record.
+    /// Writes the content, which is in the store, durably to a separate file with a clean record.
     fn make_new_form(
         &self,
         rewrite: &Rewrite,
@@ -147,7 +150,7 @@ impl File {
         {
             let mut st = old.state.write();
             old.load(&mut st, self.store.len()?, &Header::read(&*self.store)?)?;
-            // Whoever has the former key may have written another version meanwhile.
+            // A holder of the former key may have written another version meanwhile.
             if (st.stored.tree.size(), st.stored.tree.root()) != known {
                 return Err(
                     Damage { what: "commit record".into(), reason: "is not that which was read" }.into()
@@ -173,7 +176,8 @@ impl File {
         Ok(())
     }
 
-    /// Writes the clean record. It need not be the last that reaches the store: all of the file will be durable before it counts.
+    /// Writes the clean record. It need not be the last write to the store, because the whole file is
+    /// made durable before it counts.
     fn make_clean(&self) -> Result<()> {
         let step = self.clean_flush()?;
         if self.clean_settle(step)? {
@@ -182,7 +186,7 @@ impl File {
         Ok(())
     }
 
-    /// Forgets what is known of the store, and reads it again. Nothing waits to be written.
+    /// Discards the state and reads it again from the store. Nothing may be waiting to be written.
     fn read_anew(&self, st: &mut State) -> Result<()> {
         let known = std::mem::replace(st, State::never_committed(&self.context));
         st.fault = Some(Fault::Broken);
@@ -194,7 +198,8 @@ impl File {
 }
 
 impl Context {
-    /// The new form that a file with these records has to be given before it is used, if a crash came between.
+    /// The new form that must replace a file with these records before it is used, if a crash interrupted
+    /// that.
     ///
     /// # Errors
     /// The store's.
@@ -208,9 +213,10 @@ impl Context {
 
 /// Whether the file with the sectors `stored` is being replaced by the form with the sectors `new`.
 ///
-/// The clean record of the new form is in both of its sectors, and replaces the sectors of the old form one by one. Until it has,
-/// the other sector is of the old form: under a former key, or never written. Any other record of the present key was written
-/// later, to a file that was whole, and says that the new form no longer counts.
+/// The clean record of the new form is in both of its sectors, and replaces the sectors of the old form
+/// one by one. Until that is done, the other sector is still that of the old form: under a former key, or
+/// never written. Any other record of the present key was written later, to a file that was whole, and
+/// means that the new form no longer counts.
 fn is_unfinished(keys: &ContentKeys, new: &Sectors, stored: &Sectors) -> bool {
     let is_present = |sector| Record::peek_key(sector).is_ok_and(|key| !keys.are_former(&key));
     let is_old = |sector| match Record::peek_key(sector) {
@@ -223,17 +229,19 @@ fn is_unfinished(keys: &ContentKeys, new: &Sectors, stored: &Sectors) -> bool {
     record == copy && is_present(record) && stored.contains(record) && !stored.iter().any(newer)
 }
 
-/// Removes a new form durably. If it came back, it would be put in place again, with the times that the file had.
+/// Removes a new form durably. If it reappeared, it would be put in place again, with outdated file
+/// times.
 fn remove(rewrites: &dyn Rewrites, rewrite: &Rewrite) -> io::Result<()> {
     rewrites.remove(rewrite)?;
     if holds(Rule::RemovalDurable) { rewrites.sync() } else { Ok(()) }
 }
 
-/// Puts the new form of a file, whose header was just read, in place if that was begun. Returns what holds the content then: the
-/// file, or the new form where nothing may be written. `None` if there was nothing to do.
+/// Completes the replacement of a file, whose header was just read, by its new form, if that was begun.
+/// Returns the store that then has the content: the file, or the new form if nothing may be written.
+/// `None` if there was nothing to do.
 ///
 /// # Errors
-/// The store's; then the file is neither the old nor the new one yet.
+/// The store's; the file is then neither completely old nor completely new.
 pub(super) fn finish(
     store: &Arc<dyn BackingFile>,
     header: &Header,
@@ -251,7 +259,8 @@ pub(super) fn finish(
     Ok(Some(store.clone()))
 }
 
-/// Makes `old` what `new` is, durably. Its records go first, and are durable before anything else of it changes.
+/// Durably copies `new` over `old`. The records are copied first, and are durable before anything else
+/// changes.
 fn put_in_place(new: &dyn BackingFile, old: &dyn BackingFile) -> io::Result<()> {
     let mut piece = vec![0; PIECE];
     new.read_at(&mut piece[..HEADER], 0)?;
@@ -272,7 +281,7 @@ fn put_in_place(new: &dyn BackingFile, old: &dyn BackingFile) -> io::Result<()> 
     old.sync_data()
 }
 
-/// Zeros a range, by a hole where the store has those.
+/// Zeroes a range, by punching a hole if the store supports that.
 fn clear(store: &dyn BackingFile, range: Range<u64>, piece: &mut [u8]) -> io::Result<()> {
     if range.is_empty() {
         return Ok(());

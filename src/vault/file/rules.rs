@@ -1,124 +1,128 @@
 //! The rules of the commit protocol, by name.
 //!
-//! `docs/format.md`, "Why each rule is there", says what each is for. A test build can break any one of them: the explorer
-//! must then find a crash or a fault after which something is lost. In every other build all of them hold.
+//! `docs/format.md`, "Why each rule is there", gives the reason for each. A test build can break any one
+//! of them, and the explorer must then find a crash or fault that loses data. All other builds obey all
+//! of them.
 
 use crate::vault::breakable::breakable;
 
-/// A rule of flush, commit, cut, rest or recovery.
+/// A rule of flush, commit, truncation, rest or recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// A chunk that has a slot above the base is not written again before a commit.
+    /// A chunk with a slot above the base is not written again before a commit.
     OneSlotAboveBase,
-    /// Under a clean record, a dirty one is durable before any slot is written.
+    /// If the newest record is clean, a dirty one is made durable before any slot is written.
     DirtyRecordFirst,
-    /// A new slot never takes the place of the base's.
+    /// A new slot never overwrites the base's slot.
     KeepBaseSlot,
     /// Slots are durable before data of the base is overwritten.
     SyncBeforeOverwrite,
     /// The stored file has its new length before that sync.
     LengthBeforeSync,
-    /// Entries between the old and the new end are erased when a file grows.
+    /// When a file grows, the entries between the old and the new end are erased.
     EraseWhereGrown,
-    /// Each flush has an epoch of its own.
+    /// Each flush uses a new epoch.
     EpochPerFlush,
-    /// What a failed flush left is erased with the next record.
+    /// The next record also erases the leftovers of a failed flush.
     EraseLeftovers,
-    /// A sync after a failed flush writes a record, although nothing else is to be flushed.
+    /// A sync after a failed flush writes a record even if there is nothing else to flush.
     FlushAfterFailure,
-    /// A stored file that may be too long is cut before it grows.
+    /// A stored file that may be too long is truncated before it grows.
     CutBeforeGrowth,
     /// A version becomes the base only after a sync.
     SyncBeforeBase,
-    /// After a commit there is a record with the new base.
+    /// A commit is followed by a record that names the new base.
     RecordAfterCommit,
-    /// Overwrites that failed half-way are completed before anything else.
+    /// Overwrites that failed half-way are completed before anything else is written.
     FinishOverwrites,
-    /// The chunk that a version ends in is written again, or is a hole, before the version grows past it.
+    /// A version's last chunk is written again, or made a hole, before the version grows past it.
     EndBeforeGrowth,
-    /// What was flushed is committed before a cut.
+    /// Flushed data is committed before a truncation.
     CommitBeforeCut,
-    /// A cut is durable before the stored file is cut.
+    /// A truncation is durable before the stored file is truncated.
     SyncBeforeCut,
-    /// A cut that is durable has happened, whatever becomes of the stored file's length.
+    /// A durable truncation counts as done even if the stored file could not be shortened.
     CutHasHappened,
-    /// The chunk that a cut leaves shorter gets a slot for its first part.
+    /// The chunk that a truncation shortens gets a new slot for its remaining part.
     RetagAtCut,
-    /// The clean record comes after a sync of everything.
+    /// The clean record is written after a sync of everything else.
     SyncBeforeClean,
-    /// Slots that are not current are erased before the clean record.
+    /// Slots that are not current are erased before the clean record is written.
     EraseOlderSlots,
     /// Node pages are written before the clean record.
     NodesBeforeClean,
-    /// Under a clean record the stored file has exactly its length.
+    /// Under a clean record, the stored file has exactly its length.
     ExactLength,
-    /// The clean record stands in both sectors.
+    /// The clean record is in both sectors.
     CleanTwice,
-    /// A sequence number whose record could not be written is not used again.
+    /// The sequence number of a record that could not be written is not reused.
     BurnSequence,
-    /// After a failed sync the file takes no writes.
+    /// After a failed sync, the file accepts no writes.
     StopAfterFailedSync,
-    /// A record with the base as its target, too, stands in both sectors.
+    /// A record that has the base as its target, too, is in both sectors.
     BaseRecordTwice,
     /// A dirty record names the version that was flushed before.
     NamePrevious,
     /// A dirty record names the newest version that was flushed over data of the base.
     NameBarrier,
-    /// A slot above the base counts only at a version that the slots prove.
+    /// A slot above the base counts only at a version that is proven.
     OnlyProven,
-    /// Recovery keeps a slot above the base only where the stored bytes verify under it.
+    /// Recovery keeps a slot above the base only if the stored bytes verify under it.
     VerifyData,
-    /// A chunk without a slot is a hole only where a proven version says so; else the file ends before it.
+    /// A chunk without a slot is a hole only if a proven version says so; otherwise the file ends before
+    /// it.
     ProvenHoles,
-    /// Recovery writes slots again, and syncs, before it trusts them.
+    /// Recovery rewrites slots and syncs them before it trusts them.
     RewriteSlots,
-    /// Recovery writes the data that it keeps again, and syncs.
+    /// Recovery rewrites the data that it keeps, and syncs it.
     RewriteData,
     /// Recovery erases the slots that it rejects.
     EraseRejected,
     /// A recovery record is durable before recovery erases slots.
     RecordBeforeErasing,
-    /// At a recovery record a slot above the base counts only where the stored bytes verify under it.
+    /// At a recovery record, a slot above the base counts only if the stored bytes verify under it.
     VerifyAtRecovery,
-    /// At a recovery record no slot counts that is newer than the version that recovery began with.
+    /// At a recovery record, slots newer than the version from which recovery started do not count.
     LimitOfRecovery,
     /// A recovery record names the chunks that are lost.
     NameUnreadable,
-    /// The new form of a file that is rewritten is durable before its records replace those of the old one.
+    /// The new form of a rewritten file is durable before its records replace those of the old form.
     NewFormDurable,
     /// These records are durable before anything else of the old form changes.
     NewRecordsFirst,
     /// A new form counts only while neither record of the file is newer.
     NoNewerRecord,
-    /// The new form is removed durably before the file is used.
+    /// The removal of a new form is durable before the file is used.
     RemovalDurable,
-    /// A record is called durable only after a sync that followed it.
+    /// A record counts as durable only after a sync that followed its write.
     BoundAfterSync,
-    /// A chunk in flight is completed before it is read.
+    /// A chunk in flight is stored before it is read.
     CompleteBeforeReading,
-    /// A chunk in flight is completed before a part of it is changed.
+    /// A chunk in flight is stored before part of it is changed.
     CompleteBeforeChanging,
-    /// A chunk in flight does not go again in the same epoch.
+    /// A chunk in flight is not written a second time in the same epoch.
     ApartInEpoch,
-    /// What a failed write gives back does not take the place of what was written since.
+    /// The chunks that a failed write returns to the buffer do not replace newer content.
     KeepNewer,
-    /// Slots that readers loaded belong to what is changed.
+    /// Slots loaded by readers are merged into the tree before it is changed.
     TakeInLoaded,
-    /// A read-ahead window is used only for the content that it was opened of.
+    /// A read-ahead window is used only for the content that it was opened for.
     SameContent,
-    /// A chunk that does not verify while others may write the file is read again while they may not.
+    /// If a chunk fails to verify while others may write the file, it is read again under the lock.
     ReadAgainHeld,
-    /// A step on the way to a clean record is void if the file changed since the one before.
+    /// A step towards a clean record is void if the file has changed since the previous step.
     CleanStepIsVoid,
-    /// So it is if a change failed and left something in the store.
+    /// It is also void if a change failed and left something in the store.
     FailureVoidsCleanStep,
-    /// Nothing is in flight while the file is synced on that way: the store says only once that a sync failed.
+    /// No writes are in flight during the sync before a clean record: the store reports a failed sync
+    /// only once.
     CompleteBeforeSync,
 }
 
 breakable!();
 
-/// All that matter to one thread alone; the explorer of interleavings has the others.
+/// The rules that matter to a single thread. Other tests break the rest: the explorer of interleavings, and
+/// the tests of rewriting and of bounds.
 #[cfg(test)]
 pub(super) const ALL: [Rule; 39] = {
     use Rule::*;

@@ -1,4 +1,4 @@
-//! Reading everything of a file that verifies, around what does not.
+//! Reads all parts of a file that verify, and reports those that do not.
 
 use super::File;
 use crate::{
@@ -7,22 +7,22 @@ use crate::{
 };
 use std::{io, ops::Range};
 
-/// Bytes that are read at once: enough for the engine to work on all cores.
+/// Bytes read at once, enough to keep the engine busy on all cores.
 const PIECE: u64 = 8 << 20;
 
-/// A range of a file's content. What lies between two segments is a hole.
+/// A range of a file's content. Ranges between segments are holes.
 pub enum Segment<'a> {
-    /// Bytes that verify, and where they begin.
+    /// Bytes that verify, and their offset.
     Data(u64, &'a [u8]),
-    /// Bytes that cannot be read, and why.
+    /// A range that cannot be read, and the reason.
     Damaged(Range<u64>, String),
 }
 
 impl File {
-    /// Hands the segments of the content to `give`, in order, until it fails.
+    /// Passes the segments of the content to `give`, in order, until it fails.
     ///
     /// # Errors
-    /// What `give` returned; or that nothing of the file can be told.
+    /// Those of `give`; or that nothing of the file can be read.
     pub fn each_segment(&self, give: &mut dyn FnMut(Segment) -> io::Result<()>) -> io::Result<()> {
         if self.is_blank() {
             return Err(io::Error::other("its header is blank"));
@@ -39,9 +39,9 @@ impl File {
     }
 }
 
-/// The next range from `at` on that has data, or whose entries do not verify, then with the reason.
+/// The next range at or after `at` that has data, or whose entries do not verify; then with the reason.
 pub(in crate::vault) fn next_range(file: &File, mut at: u64) -> Option<(Range<u64>, Option<String>)> {
-    // The first byte behind the group of another.
+    // The first byte after the group of `at`.
     let behind_group = |at: u64| {
         let next = layout::first_chunk(layout::group_of(at / layout::CHUNK) + 1);
         file.size().min(next.saturating_mul(layout::CHUNK))
@@ -49,17 +49,18 @@ pub(in crate::vault) fn next_range(file: &File, mut at: u64) -> Option<(Range<u6
     if at == 0
         && let Err(e) = file.check_group(0)
     {
-        // A read finds that out also where the digest says that the group is a hole; `seek` passes over it.
+        // A read reports this even if the digest says that the group is a hole, which `seek` would skip.
         return (file.size() > 0).then(|| (0..behind_group(0), Some(e.to_string())));
     }
     loop {
         match file.seek(at, true) {
-            // Where a later group does not verify, this one has data up to its end.
+            // If a later group does not verify, this one has data up to its end.
             Ok(start) => {
                 return Some((start..file.seek(start, false).unwrap_or_else(|_| behind_group(start)), None));
             }
             Err(Error::NoData) => return None,
-            // This group does not verify, or it has holes up to its end and a later one does not.
+            // Either this group does not verify, or it has only holes up to its end and a later one does
+            // not verify.
             Err(_) => {
                 let end = behind_group(at);
                 if let Err(e) = file.check_group(layout::group_of(at / layout::CHUNK)) {
@@ -71,10 +72,10 @@ pub(in crate::vault) fn next_range(file: &File, mut at: u64) -> Option<(Range<u6
     }
 }
 
-/// Hands the segments of a range with data to `give`, in order, until it fails.
+/// Passes the segments of a range with data to `give`, in order, until it fails.
 ///
 /// # Errors
-/// What `give` returned.
+/// Those of `give`.
 pub(in crate::vault) fn each_piece(
     file: &File,
     range: Range<u64>,
@@ -91,7 +92,7 @@ pub(in crate::vault) fn each_piece(
     Ok(())
 }
 
-/// Tells the chunks apart that verify and those that do not.
+/// Reads chunk by chunk, to separate those that verify from those that do not.
 fn each_chunk(
     file: &File,
     range: Range<u64>,
@@ -109,7 +110,7 @@ fn each_chunk(
     Ok(())
 }
 
-/// Cuts a range at the multiples of `len`.
+/// Splits a range at multiples of `len`.
 fn pieces(range: Range<u64>, len: u64) -> impl Iterator<Item = Range<u64>> {
     let mut at = range.start;
     std::iter::from_fn(move || {

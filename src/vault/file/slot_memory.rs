@@ -1,4 +1,4 @@
-//! How many leaves of slots stay in memory, in all files together.
+//! Limits the number of leaves of slots in memory over all files.
 
 use crate::format::{entry::Entry, layout};
 use std::sync::{
@@ -6,12 +6,12 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// Leaves that a file may keep whatever the others keep.
+/// Leaves that a file may always keep.
 const FEW: usize = 8;
-/// Bytes of a leaf in memory, about.
+/// Approximate size of a leaf in bytes.
 const LEAF: usize = layout::GROUP as usize * size_of::<Entry>();
 
-/// The leaves that all files of a vault keep.
+/// Number of leaves in memory over all files of a vault, and its limit.
 #[derive(Debug, Clone)]
 pub struct SlotMemory {
     leaves: Arc<AtomicUsize>,
@@ -19,43 +19,43 @@ pub struct SlotMemory {
 }
 
 impl SlotMemory {
-    /// None yet, in `bytes` at most.
+    /// No leaves yet, and room for `bytes`.
     pub fn new(bytes: usize) -> Self {
         SlotMemory { leaves: Arc::default(), most: bytes / LEAF }
     }
 
-    /// Bytes of all leaves, about.
+    /// Approximate bytes of all leaves.
     pub fn bytes(&self) -> usize {
         self.leaves.load(Ordering::Relaxed).saturating_mul(LEAF)
     }
 }
 
-/// What one file has of them; given back on drop.
+/// The share of one file, released on drop.
 pub(super) struct SlotShare {
     all: SlotMemory,
     leaves: usize,
-    /// What readers loaded since they were counted.
+    /// Leaves that readers have loaded since the last `count`.
     more: AtomicUsize,
 }
 
 impl SlotShare {
-    /// Nothing yet.
+    /// An empty share.
     pub(super) fn of(all: &SlotMemory) -> Self {
         SlotShare { all: all.clone(), leaves: 0, more: AtomicUsize::new(0) }
     }
 
-    /// How many more there may be, in all files together.
+    /// Number of leaves that may still be added, over all files.
     pub(super) fn room(&self) -> usize {
         self.all.most.saturating_sub(self.all.leaves.load(Ordering::Relaxed))
     }
 
-    /// Notes one more.
+    /// Adds one leaf.
     pub(super) fn add(&self) {
         self.more.fetch_add(1, Ordering::Relaxed);
         self.all.leaves.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes how many the file has now, those that were added included. Returns how many of them it should keep.
+    /// Sets the file's number of leaves, including those added. Returns how many of them it should keep.
     pub(super) fn count(&mut self, leaves: usize) -> usize {
         let total = &self.all.leaves;
         let before = std::mem::replace(&mut self.leaves, leaves) + std::mem::take(self.more.get_mut());
@@ -64,7 +64,8 @@ impl SlotShare {
         if leaves <= FEW || rest + leaves <= self.all.most {
             return leaves;
         }
-        // So that the next ones find room for a while: half of them where they are most of all, else a few.
+        // Evict enough that the next loads find room for a while: half of them if this file has most of
+        // all leaves, otherwise all but a few.
         if leaves > self.all.most / 2 { (leaves / 2).max(FEW) } else { FEW }
     }
 }

@@ -1,7 +1,9 @@
-//! Room in the store. A byte that a write took finds a place there, also if the store runs full meanwhile.
+//! Free space in the store. Once a write is accepted, its bytes have a place there, even if the store
+//! fills up meanwhile.
 //!
-//! As long as the store has far more room than is buffered, it is only asked for its free space now and then. Once it has not, all
-//! that is buffered is flushed, and from then on each write reserves its places before it takes a byte (`write::reserve`).
+//! While the store has far more free space than the buffers need, it is only queried now and then. When
+//! it has less, all buffers are flushed, and from then on each write reserves its space before it is
+//! accepted (`write::reserve`).
 
 use super::Buffered;
 use crate::{format::layout, vault::sync::Mutex};
@@ -14,44 +16,46 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Free bytes that are left to names, attributes and other programs.
+/// Free bytes left for names, attributes and other programs.
 const MARGIN: u64 = 64 << 20;
-/// Free bytes beyond the margin that end scarcity, and are taken before the store is asked again, at most.
+/// Free bytes beyond the margin that end scarcity. Also the most bytes taken before the store is queried
+/// again.
 const STEP: u64 = 32 << 20;
-/// The store is asked again after so long: other programs write, too.
+/// Interval after which the store is queried again, since other programs write, too.
 const VALID: Duration = Duration::from_millis(100);
-/// Pages that a chunk takes in the store at most: its own, its group's entries, and nodes above them.
+/// Maximum pages that a chunk takes in the store: its own, its group's entries, and nodes above them.
 const PAGES_A_CHUNK: u64 = 4;
-/// Pages that a request takes beside its chunks and their entries: parts of chunks at both ends, and what is above them.
+/// Maximum pages that a request takes beside its chunks and their entries: partial chunks at both ends,
+/// and pages above them.
 const PAGES_A_REQUEST: u64 = 8;
 
-/// Asks the store for its free bytes.
+/// Returns the free bytes of the store.
 pub type Free = Box<dyn Fn() -> io::Result<u64> + Send + Sync>;
 /// Flushes all files.
 pub type FlushAll = Box<dyn Fn() + Send + Sync>;
 
-/// How much room the store has. Shared by all files.
+/// Tracks the store's free space. Shared by all files.
 pub struct Space {
-    /// `None` where it never ends.
+    /// `None` if the space never runs out.
     free: Option<Free>,
     flush_all: OnceLock<FlushAll>,
     scarce: AtomicBool,
-    /// Bytes that may be taken before the store is asked again.
+    /// Bytes that may be taken before the store is queried again.
     left: AtomicU64,
-    /// When the store is asked again, in nanoseconds since `start`.
+    /// Time of the next query, in nanoseconds since `start`.
     ask_at: AtomicU64,
     start: Instant,
-    /// Held while the store is asked, and all files are flushed. Its holder takes the states of files.
+    /// Held while the store is queried and all files are flushed. Its holder locks the states of files.
     asking: Mutex<()>,
 }
 
 impl Space {
-    /// Of a store that says its free bytes.
+    /// For a store that reports its free bytes.
     pub fn of(free: Free) -> Self {
         Space { free: Some(free), ..Space::endless() }
     }
 
-    /// Of a store that never runs full.
+    /// For a store that never runs full.
     pub fn endless() -> Self {
         Space {
             free: None,
@@ -64,18 +68,19 @@ impl Space {
         }
     }
 
-    /// Says how all files are flushed. The first call counts.
+    /// Sets the function that flushes all files. Only the first call has an effect.
     pub fn flush_with(&self, flush_all: FlushAll) {
         _ = self.flush_all.set(flush_all);
     }
 
-    /// Whether a write has to reserve its places. To be asked under the lock of its file's state: all that was taken before
-    /// without places is flushed under that lock.
+    /// Whether a write must reserve its space. Called under the lock of the file's state: data accepted
+    /// earlier without a reservation is flushed under that lock.
     pub(super) fn is_scarce(&self) -> bool {
         self.scarce.load(Ordering::Acquire)
     }
 
-    /// Before a write of `len` bytes, without the lock of any state: finds out whether there is room for it.
+    /// Called before a write of `len` bytes, without the lock of any state: checks whether there is space
+    /// for it.
     pub(super) fn prepare(&self, len: u64, buffered: &Buffered) {
         let Some(free) = &self.free else { return };
         let now = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -85,10 +90,10 @@ impl Space {
         }
         let _asking = self.asking.lock();
         if self.is_known(now, cost) {
-            return; // Another thread has asked.
+            return; // Another thread has queried the store.
         }
         let buffered = (buffered.chunks() as u64).saturating_mul(PAGES_A_CHUNK * layout::PAGE);
-        // A store that does not tell is taken for one that has room.
+        // If the store reports nothing, assume that it has room.
         let room = free().unwrap_or(u64::MAX).saturating_sub(buffered.saturating_add(MARGIN));
         let was_scarce = self.scarce.load(Ordering::Relaxed);
         let scarce = room < if was_scarce { STEP.max(cost) } else { cost };
@@ -104,12 +109,12 @@ impl Space {
         self.ask_at.store(now.saturating_add(valid), Ordering::Relaxed);
     }
 
-    /// Something else took space: the store is asked before the next write.
+    /// Called when something else took space: forces a query before the next write.
     pub(super) fn forget(&self) {
         self.ask_at.store(0, Ordering::Relaxed);
     }
 
-    /// Whether what the store said last is enough for a write that takes `cost` bytes at most.
+    /// Whether the last query suffices for a write that takes up to `cost` bytes. If so, deducts them.
     fn is_known(&self, now: u64, cost: u64) -> bool {
         let take = |left: u64| left.checked_sub(cost);
         now < self.ask_at.load(Ordering::Relaxed)
@@ -118,7 +123,7 @@ impl Space {
     }
 }
 
-/// Bytes that a write of `len` takes in the store at most.
+/// Maximum bytes that a write of `len` takes in the store.
 fn most_stored(len: u64) -> u64 {
     let chunks = len.div_ceil(layout::CHUNK);
     (chunks + chunks.div_ceil(layout::GROUP0) + PAGES_A_REQUEST) * layout::PAGE
@@ -129,7 +134,7 @@ mod tests {
     use super::*;
     use std::sync::{Arc, atomic::AtomicUsize};
 
-    /// A store that has so many bytes free, and how often it was asked and all files were flushed.
+    /// A store with a given number of free bytes. Counts queries and flushes of all files.
     struct Store {
         space: Space,
         free: Arc<AtomicU64>,
@@ -153,7 +158,7 @@ mod tests {
             Store { space, free, asked, flushed }
         }
 
-        /// Whether it is scarce with so many bytes free, and how often all files were flushed so far.
+        /// Sets the free bytes, and returns whether space is scarce and the number of flushes so far.
         fn with(&self, free: u64) -> (bool, usize) {
             self.free.store(free, Ordering::Relaxed);
             self.space.forget();

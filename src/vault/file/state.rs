@@ -1,4 +1,4 @@
-//! What is known of one open file: what the store has, what waits to be written, and when it changed.
+//! In-memory state of one open file: the stored version, pending writes, and times of changes.
 
 use super::{
     Context,
@@ -27,22 +27,22 @@ use std::{
     time::Instant,
 };
 
-/// Why a file takes no more writes.
+/// Why a file accepts no writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// An fdatasync failed: what it should have made durable may be gone, and a later success would
+    /// An fdatasync failed. Data that it should have made durable may be lost, and a later success would
     /// prove nothing.
     SyncFailed,
-    /// The stored file was cut or grown behind a clean record. Reads fail from this byte on.
+    /// The length of the stored file was changed after the clean record. Reads past this offset fail.
     WrongLength(u64),
-    /// What a crash left is known, but the store took no writes (full or read-only). The file reads as
-    /// recovered, and the next write tries again.
+    /// Recovery succeeded, but only in memory: the store accepted no writes because it is full or
+    /// read-only. The file reads as recovered, and the next write tries again.
     NotRecovered,
-    /// A panic left the state half-changed. Only what the store has counts, once the file is opened again.
+    /// A panic left the state half-changed. Only reopening the file, from the stored data, clears this.
     Broken,
-    /// The vault is locked, or the file was not as before when the vault was unlocked.
+    /// The vault is locked, or the file had changed when the vault was unlocked.
     Away,
-    /// The store took the lease away. The file stays so; opened anew it is another.
+    /// The store revoked the lease. This is permanent; opening the file again gives a new `File`.
     Lost,
 }
 
@@ -54,28 +54,29 @@ pub(super) struct State {
     pub(super) fault: Option<Fault>,
 }
 
-/// What the store has.
+/// State of the stored file.
 pub(super) struct Stored {
     pub(super) identity: Option<Arc<Identity>>,
     pub(super) records: Records,
-    /// The stored file was made for this one: nothing was in it.
+    /// The stored file was created for this `File` and was empty.
     pub(super) is_new: bool,
-    /// The newest record that a sync of this process made durable.
+    /// The newest record made durable by a sync of this process.
     pub(super) durable: Option<Bound>,
-    /// The durable version.
+    /// The newest durable version.
     pub(super) base: Version,
-    /// The newest record, durable or not, names the base as such.
+    /// The newest record, durable or not, names the base.
     pub(super) base_is_recorded: bool,
-    /// A durable record does.
+    /// A durable record names the base.
     pub(super) base_is_named: bool,
     /// The newest version that was flushed over data of the base. Its slots are durable.
     pub(super) barrier: Option<Version>,
-    /// Slots, root and size of the version that was flushed last.
+    /// Slots, root and size of the last flushed version.
     pub(super) tree: Tree,
-    /// The largest epoch number ever used, or given up by a flush that failed.
+    /// The largest epoch ever used, including those of failed flushes.
     pub(super) last_epoch: u64,
-    /// The groups in which the store may have slots of flushes that failed. While this is `Some` the store may also have
-    /// their record: the next record takes its place, and comes with these entries as they should be.
+    /// Groups in which failed flushes may have left slots in the store. While this is `Some`, the store
+    /// may also have the record of one. The next record overwrites it, and is written together with the
+    /// correct entries of these groups.
     pub(super) leftover: Option<BTreeSet<u64>>,
     /// The stored file may be longer than the version.
     pub(super) overhangs: bool,
@@ -83,60 +84,61 @@ pub(super) struct Stored {
     pub(super) uncommitted: u64,
 }
 
-/// What waits to be written.
+/// Pending writes.
 pub(super) struct Dirty {
-    /// Size of the file, with everything below.
+    /// Size of the file, including pending writes.
     pub(super) size: u64,
     pub(super) buffer: WriteBuffer,
-    /// What is to come before something that has.
+    /// Ranges not yet received that precede data already received.
     pub(super) gaps: Gaps,
-    /// Writes in flight, in the order of their completion. Their chunks are not in the buffer.
+    /// Writes in flight, in order of completion. Their chunks are not in the buffer.
     pub(super) in_flight: VecDeque<Arc<InFlight>>,
-    /// One of them failed, and no program was told.
+    /// A write in flight failed, and the application has not been told.
     pub(super) write_failed: bool,
-    /// End of the places that may be reserved behind the end of the stored file, as an offset in it.
+    /// End of the space that may be reserved behind the end of the stored file, as an offset in it.
     pub(super) reserved: u64,
-    /// A write is being flushed as a whole, so its full extents do not start by themselves.
+    /// A write is being flushed as a whole, so full extents are not started separately.
     pub(super) flushes_through: bool,
-    /// What a flush could not bring to its place after its slots were durable. It goes first.
+    /// Data that a flush failed to write after its slots were durable. It is written before anything
+    /// else.
     pub(super) unfinished: Vec<Unfinished>,
 }
 
-/// Bytes that a flush could not bring to their place. They overwrite chunks whose slots are durable, so
-/// exactly these bytes have to follow.
+/// Bytes that a flush failed to write. They overwrite chunks whose slots are already durable, so exactly
+/// these bytes must follow.
 pub(super) struct Unfinished {
     pub(super) offset: u64,
     pub(super) bytes: Vec<u8>,
 }
 
-/// When the file changed, and which change it is at.
+/// Times of changes, and identifiers of the current content.
 pub(super) struct Times {
     /// The application's modification time, if the store's may differ.
     pub(super) mtime: Option<Time>,
-    /// Whether a clean record follows at once, with which the store gets that time again: once is enough.
+    /// A clean record follows immediately and restores the modification time, so earlier steps need not.
     pub(super) restored_later: bool,
     /// When the application last changed the content.
     pub(super) written_at: Option<Time>,
-    /// Since when something is not durable.
+    /// Time of the oldest change that is not durable.
     pub(super) uncommitted_since: Option<Instant>,
-    /// Names the content: no two contents of any file ever have the same.
+    /// Identifies the content. Never reused, not even by another file.
     pub(super) content: u64,
-    /// Counts changes, so that the flusher sees whether the file changed between two of its steps.
+    /// Number of changes, by which the flusher notices changes between two of its steps.
     pub(super) changes: u64,
-    /// When the last change was.
+    /// Time of the last change.
     pub(super) changed_at: Instant,
 }
 
-/// A version of nothing.
+/// The version of a file without content.
 pub(super) const NO_VERSION: Version = Version { epoch: 0, size: 0, root: ALL_HOLES };
 
 impl State {
-    /// A file that nothing was committed to.
+    /// State of a file that was never committed.
     pub(super) fn never_committed(context: &Context) -> Self {
         State::clean(None, Records::none(), NO_VERSION, context)
     }
 
-    /// A clean file of which nothing is known any more but the version that the store has, and when it changed.
+    /// A clean state that keeps only the stored version and the times.
     pub(super) fn away(self, context: &Context) -> Self {
         let (base, times) = (self.stored.base, self.times);
         State { times, fault: Some(Fault::Away), ..State::clean(None, Records::none(), base, context) }
@@ -177,7 +179,7 @@ impl State {
         State { stored, dirty, times: Times::new(), fault: None }
     }
 
-    /// How many of `len` bytes from `offset` on there are.
+    /// How many of the `len` bytes at `offset` are before the end of the file.
     pub(super) fn available(&self, offset: u64, len: usize) -> usize {
         len.min(usize::try_from(self.dirty.size.saturating_sub(offset)).unwrap_or(usize::MAX))
     }
@@ -187,10 +189,11 @@ impl State {
         self.dirty.in_flight.back().map_or(0, |write| write.size).max(self.stored.tree.size())
     }
 
-    /// Whether this state tells what is read up to `end`, and the stored file has the right length there.
+    /// Checks that reads up to `end` can be answered from this state and that the stored length is right
+    /// there.
     ///
     /// # Errors
-    /// `Damaged` if its length is wrong, EIO if the state is broken.
+    /// `Damaged` if the stored length is wrong, EIO if the state is unusable.
     pub(super) fn check_readable(&self, end: u64) -> Result<()> {
         match self.fault {
             Some(Fault::WrongLength(from)) if end > from => Err(wrong_length()),
@@ -199,7 +202,7 @@ impl State {
         }
     }
 
-    /// Whether the store holds all that the application wrote.
+    /// Whether the store holds everything that the application wrote.
     pub(super) fn is_stored(&self) -> bool {
         self.dirty.buffer.is_empty()
             && self.dirty.in_flight.is_empty()
@@ -208,12 +211,12 @@ impl State {
             && self.dirty.size == self.stored.tree.size()
     }
 
-    /// Whether the store holds all there is, under a clean record (or nothing at all).
+    /// Whether the store holds everything under a clean record, or nothing was ever committed.
     pub(super) fn is_clean(&self) -> bool {
         self.is_stored() && self.stored.is_committed() && !self.stored.records.on_disk.may_be_dirty()
     }
 
-    /// Makes the version that was flushed last, durable now, the base.
+    /// Makes the last flushed version, which is now durable, the base.
     pub(super) fn advance_base(&mut self) {
         if !self.stored.is_committed() {
             self.stored.base = self.stored.flushed();
@@ -226,12 +229,12 @@ impl State {
 }
 
 impl Stored {
-    /// The version that was flushed last.
+    /// The last flushed version.
     pub(super) fn flushed(&self) -> Version {
         Version { epoch: self.tree.epoch(), size: self.tree.size(), root: self.tree.root() }
     }
 
-    /// Takes note of a record that is durable, unless a newer one is.
+    /// Records that `record` is durable, unless a newer one is.
     pub(super) fn note_durable(&mut self, record: Option<Bound>) {
         let order = |bound: &Option<Bound>| bound.map(|bound| bound.order());
         if order(&record) > order(&self.durable) {
@@ -244,8 +247,8 @@ impl Stored {
         self.tree.epoch() == self.base.epoch
     }
 
-    /// Takes a change to the tree back that a flush or a cut failed to store. The store may have its record, and slots
-    /// of these groups.
+    /// Rolls back a tree change that a flush or truncation failed to store. The store may have its
+    /// record, and slots in these groups.
     pub(super) fn undo(&mut self, groups: impl IntoIterator<Item = u64>) {
         self.tree.take_back();
         self.leftover.get_or_insert_default().extend(groups);
@@ -253,7 +256,7 @@ impl Stored {
         self.tree.resident = true;
     }
 
-    /// What a dirty record says of a version of `epoch` that follows `previous`.
+    /// The claim of a dirty record for a version of `epoch` that follows `previous`.
     pub(super) fn over_base(&self, epoch: u64, previous: Version) -> Claim {
         let between = |version: &Version| self.base.epoch < version.epoch && version.epoch < epoch;
         let previous = Some(previous).filter(|_| holds(Rule::NamePrevious));
@@ -262,10 +265,10 @@ impl Stored {
         Claim::Dirty { base: self.base, between: Between { previous: named.next(), barrier: named.next() } }
     }
 
-    /// Uses up an epoch that nothing was written in.
+    /// Allocates a new epoch.
     ///
     /// # Errors
-    /// `Invalid` if there is none left.
+    /// `Invalid` if the epochs are exhausted.
     pub(super) fn next_epoch(&mut self) -> Result<u64> {
         if !holds(Rule::EpochPerFlush) && !self.is_committed() {
             return Ok(self.tree.epoch());
@@ -292,14 +295,14 @@ impl Times {
         }
     }
 
-    /// Notes that the application changed something just now.
+    /// Records a change made by the application now.
     pub(super) fn note_write(&mut self) {
         self.mtime = Some(Time::now());
         self.written_at = self.mtime;
         self.note_change();
     }
 
-    /// Notes that something changed at a time that is told separately.
+    /// Records a change whose modification time the kernel sends separately.
     pub(super) fn note_gathered(&mut self) {
         match self.mtime {
             Some(_) => self.note_change(),
@@ -307,14 +310,14 @@ impl Times {
         }
     }
 
-    /// Notes that something changed that is to become durable.
+    /// Records a change that has to become durable.
     pub(super) fn note_change(&mut self) {
         self.changes += 1;
         self.changed_at = Instant::now();
         self.uncommitted_since.get_or_insert(self.changed_at);
     }
 
-    /// Gives the content that is about to be a name of its own.
+    /// Assigns a new content id, before a change.
     pub(super) fn rename_content(&mut self) {
         self.content = new_content();
     }
@@ -325,7 +328,7 @@ fn new_content() -> u64 {
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// The error of a stored file that was cut or grown.
+/// The error for a stored file that was shortened or extended.
 pub(super) fn wrong_length() -> Error {
     Damage { what: "stored size".into(), reason: "is not that of the committed file" }.into()
 }

@@ -1,37 +1,39 @@
-//! An extent: chunks of a stream, gathered in the buffer that they will be sealed from.
+//! An extent: chunks of a stream, collected in the buffer from which they are sealed.
 
 use crate::{crypto::chunk::CHUNK, engine::Buffer, format::layout, vault::file::chunk_range::ChunkRange};
 
-/// The length of the extents that begin now, in groups, a power of two. Whole groups: so no entries are written twice,
-/// and chunks and entries make one contiguous write.
+/// Length of a new extent in groups, a power of two. An extent has whole groups, so no entries are
+/// written twice, and its chunks and entries form one contiguous write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::vault::file) struct Length(u64);
 
 impl Length {
     /// 256 KiB.
     pub(in crate::vault::file) const SHORTEST: Length = Length(1);
-    /// 2 MiB. Tests have short ones, to cross their borders often.
+    /// 2 MiB. Tests use short extents so that they cross the borders often.
     const LONGEST: Length = Length(if cfg!(test) { 2 } else { 8 });
 
-    /// The length where so many files are streamed at once and their extents may take so many bytes: the longest of
-    /// which each stream can have two, one that fills and one in flight. Longer ones are faster, because there are
-    /// fewer of them to wait for; but a stream that gets no memory for an extent is far slower than one with a short one.
+    /// The length for this many concurrent streams and this many bytes of memory for extents: the longest
+    /// that gives each stream two extents, one filling and one in flight. Longer extents are faster,
+    /// because there are fewer to wait for. But a stream without memory for an extent is far slower than
+    /// one with a short extent.
     pub(in crate::vault::file) fn of(streams: usize, memory: usize) -> Self {
         let fits = |length: &Length| length.bytes().saturating_mul(4 * streams) <= memory;
         Length::LONGEST.and_shorter().find(fits).unwrap_or(Length::SHORTEST)
     }
 
-    /// This one and all that are shorter.
+    /// This length and all shorter ones.
     pub(in crate::vault::file) fn and_shorter(self) -> impl Iterator<Item = Length> {
         std::iter::successors(Some(self), |length| (length.0 > 1).then_some(Length(length.0 / 2)))
     }
 
-    /// Bytes of each of the two buffers of an extent: the same for all of a length, so that they are used again.
+    /// Bytes of each of an extent's two buffers. All extents of one length use the same size, so buffers
+    /// are reused.
     fn bytes(self) -> usize {
         (self.0 * layout::GROUP) as usize * CHUNK
     }
 
-    /// The range of the extent that a chunk is in. It is made of two of half the length.
+    /// The range of the extent that contains a chunk. It consists of two ranges of half the length.
     pub(in crate::vault::file) fn range(self, index: u64) -> ChunkRange {
         let first = layout::group_of(index) / self.0 * self.0;
         layout::first_chunk(first)..layout::first_chunk(first + self.0)
@@ -43,26 +45,26 @@ pub(in crate::vault::file) fn is_border(index: u64) -> bool {
     Length::SHORTEST.range(index).start == index
 }
 
-/// Whole chunks of plaintext of one range, those that were written; zeros past the end of the file.
+/// Whole chunks of plaintext from one range. Bytes past the end of the file are zeros.
 pub(in crate::vault::file) struct Extent {
     range: ChunkRange,
     written: Vec<bool>,
     count: usize,
-    /// Plaintext, each chunk at its place in the range.
+    /// Plaintext, each chunk at its position in the range.
     input: Buffer,
-    /// As long, for the ciphertext.
+    /// Same length, for the ciphertext.
     output: Buffer,
 }
 
 impl Extent {
-    /// Bytes of each of the two buffers that a range needs: as many as any range of that length, the first one of a
-    /// file too, which has fewer chunks.
+    /// Bytes of each of the two buffers that a range needs. The size depends only on the range's length
+    /// in groups, although the first range of a file has fewer chunks.
     pub(in crate::vault::file) fn bytes_for(range: &ChunkRange) -> usize {
         let groups = layout::group_of(range.end - 1) + 1 - layout::group_of(range.start);
         (groups * layout::GROUP) as usize * CHUNK
     }
 
-    /// Nothing of a range, over two buffers of `bytes_for` it.
+    /// An extent without chunks. Each of the two buffers has `bytes_for` the range.
     pub(in crate::vault::file) fn new(range: ChunkRange, (input, output): (Buffer, Buffer)) -> Self {
         let written = vec![false; (range.end - range.start) as usize];
         Extent { range, written, count: 0, input, output }
@@ -73,34 +75,35 @@ impl Extent {
         self.range.start
     }
 
-    /// Behind the last chunk of the range.
+    /// The chunk after the last one of the range.
     pub(in crate::vault::file) fn end(&self) -> u64 {
         self.range.end
     }
 
-    /// Chunks written.
+    /// Number of chunks written.
     pub(in crate::vault::file) fn count(&self) -> usize {
         self.count
     }
 
-    /// Whether every chunk of the range was.
+    /// Whether every chunk of the range was written.
     pub(in crate::vault::file) fn is_full(&self) -> bool {
         self.count == self.written.len()
     }
 
-    /// The same, but for chunks below `flushed` where that lies in the range: a stream was flushed there and goes on.
+    /// Like `is_full`, but chunks below `flushed` may be missing if it is in the range: the stream was
+    /// flushed there and continues.
     pub(in crate::vault::file) fn is_full_behind(&self, flushed: u64) -> bool {
         let lacks =
             self.range.clone().zip(&self.written).filter(|(_, written)| !**written).map(|(index, _)| index);
         self.is_full() || self.covers(flushed) && lacks.max().is_none_or(|last| last < flushed)
     }
 
-    /// The chunks that it is for.
+    /// The range of chunks that the extent covers.
     pub(in crate::vault::file) fn range(&self) -> ChunkRange {
         self.range.clone()
     }
 
-    /// Bytes of the range at most.
+    /// Size of each of its buffers.
     pub(in crate::vault::file) fn bytes(&self) -> usize {
         self.input.len()
     }
@@ -110,40 +113,40 @@ impl Extent {
         self.range.contains(&index)
     }
 
-    /// The chunks that were written, ascending.
+    /// The written chunks, ascending.
     pub(in crate::vault::file) fn chunks(&self) -> impl Iterator<Item = u64> {
         self.range.clone().zip(&self.written).filter(|(_, written)| **written).map(|(index, _)| index)
     }
 
-    /// Where a chunk of the range is in the buffers, in chunks.
+    /// Position of a chunk of the range in the buffers, in chunks.
     pub(in crate::vault::file) fn place(&self, index: u64) -> usize {
         (index - self.range.start) as usize
     }
 
-    /// Where a chunk is in the buffers, if it was written.
+    /// Position of a chunk in the buffers, if it was written.
     fn written_at(&self, index: u64) -> Option<usize> {
         self.covers(index).then(|| self.place(index)).filter(|place| self.written[*place])
     }
 
-    /// A chunk, if it was written.
+    /// Plaintext of a chunk, if it was written.
     pub(in crate::vault::file) fn get(&self, index: u64) -> Option<&[u8; CHUNK]> {
         self.written_at(index).map(|place| &self.input.as_chunks().0[place])
     }
 
-    /// As `get`.
+    /// As `get`, mutable.
     pub(in crate::vault::file) fn get_mut(&mut self, index: u64) -> Option<&mut [u8; CHUNK]> {
         self.written_at(index).map(|place| &mut self.input.as_chunks_mut().0[place])
     }
 
-    /// The place of a chunk of the range, which counts as written from here on; its content is unspecified.
+    /// Marks a chunk of the range as written and returns its buffer, whose content is unspecified.
     pub(in crate::vault::file) fn put(&mut self, index: u64) -> &mut [u8; CHUNK] {
         let place = self.place(index);
         self.count += usize::from(!std::mem::replace(&mut self.written[place], true));
         &mut self.input.as_chunks_mut().0[place]
     }
 
-    /// The same for up to `most` chunks from one of the range on, as far as the range goes; and how many of them
-    /// had not been written.
+    /// Like `put` for up to `most` chunks from `index`, limited to the range. Also returns how many of
+    /// them were not written before.
     pub(in crate::vault::file) fn put_chunks(&mut self, index: u64, most: usize) -> (usize, &mut [u8]) {
         let first = self.place(index);
         let places = first..self.written.len().min(first.saturating_add(most));
@@ -154,7 +157,7 @@ impl Extent {
         (new, self.input.as_chunks_mut::<CHUNK>().0[places].as_flattened_mut())
     }
 
-    /// Forgets a chunk; whether there was one.
+    /// Forgets a chunk. Returns whether it was written.
     pub(in crate::vault::file) fn remove(&mut self, index: u64) -> bool {
         let Some(place) = self.written_at(index) else { return false };
         self.written[place] = false;
@@ -162,7 +165,7 @@ impl Extent {
         true
     }
 
-    /// Input and output, to be sealed.
+    /// The input and output buffers, for sealing.
     pub(in crate::vault::file) fn into_buffers(self) -> (Buffer, Buffer) {
         (self.input, self.output)
     }

@@ -1,6 +1,6 @@
-//! What was written and not yet flushed: whole chunks of plaintext, and chunks to become holes.
+//! Data written but not yet flushed: whole chunks of plaintext, and chunks to become holes.
 //!
-//! Chunks of a stream lie in extents, all others each by itself.
+//! The chunks of a stream are in extents. All others are buffered individually.
 
 mod extent;
 mod plain;
@@ -20,19 +20,19 @@ pub(super) use plain::Plain;
 pub use shared::Buffered;
 pub(super) use shared::Share;
 
-/// Extents of a file that fill at the same time, for several writers of it, or wait to be started.
+/// Maximum extents of a file, filling for several writers or waiting to be started.
 pub(super) const EXTENTS: usize = 8;
-/// So many chunks one after the other are a stream.
+/// This many consecutive chunks are considered a stream.
 const STREAM: u64 = if cfg!(test) { 4 } else { 64 };
 
-/// The write-behind buffer of a file. A chunk is in one place of it at most.
+/// The write-back buffer of a file. A chunk is in at most one place in it.
 pub(in crate::vault::file) struct WriteBuffer {
     chunks: BTreeMap<u64, Plain>,
     /// Oldest first. Their ranges do not overlap.
     extents: Vec<Extent>,
     streamed: Option<Streamed>,
     punched: BTreeSet<u64>,
-    /// The chunk behind the last new one, and how many came one after the other.
+    /// The chunk after the last one put in, and the number of consecutive chunks up to it.
     next: u64,
     in_a_row: u64,
     total: Arc<Buffered>,
@@ -60,7 +60,7 @@ impl WriteBuffer {
         }
     }
 
-    /// Plaintext of a chunk.
+    /// Plaintext of a buffered chunk.
     pub(in crate::vault::file) fn get(&self, index: u64) -> Option<&[u8; CHUNK]> {
         let extent = self.extents.iter().find_map(|extent| extent.get(index));
         extent.or_else(|| self.chunks.get(&index).map(|plain| &**plain))
@@ -71,7 +71,7 @@ impl WriteBuffer {
         extent.or_else(|| self.chunks.get_mut(&index).map(|plain| &mut **plain))
     }
 
-    /// The chunks of a range that are here, ascending.
+    /// The buffered chunks of a range, ascending.
     pub(in crate::vault::file) fn written(&self, range: ChunkRange) -> Vec<u64> {
         let mut all: Vec<u64> = self.chunks.range(range.clone()).map(|(index, _)| *index).collect();
         all.extend(self.extents.iter().flat_map(Extent::chunks).filter(|index| range.contains(index)));
@@ -79,7 +79,7 @@ impl WriteBuffer {
         all
     }
 
-    /// The chunks of a range that are here by themselves, ascending.
+    /// The individually buffered chunks of a range, ascending.
     pub(in crate::vault::file) fn single(&self, range: ChunkRange) -> Vec<u64> {
         self.chunks.range(range).map(|(index, _)| *index).collect()
     }
@@ -98,17 +98,17 @@ impl WriteBuffer {
         self.chunks.is_empty() && self.punched.is_empty() && self.extents.iter().all(|s| s.count() == 0)
     }
 
-    /// Bytes of the chunks that are here by themselves.
+    /// Bytes of the individually buffered chunks.
     pub(in crate::vault::file) fn single_bytes(&self) -> usize {
         self.chunks.len() * CHUNK
     }
 
-    /// Whether the chunk's content is here and not in the store.
+    /// Whether the chunk's current content is in the buffer.
     pub(in crate::vault::file) fn holds(&self, index: u64) -> bool {
         self.get(index).is_some() || self.punched.contains(&index)
     }
 
-    /// Makes a place for a chunk. Its content is unspecified.
+    /// Adds a chunk and returns its buffer, whose content is unspecified.
     pub(in crate::vault::file) fn put(&mut self, index: u64) -> &mut [u8; CHUNK] {
         self.in_a_row = if index == self.next { self.in_a_row + 1 } else { 1 };
         self.next = index + 1;
@@ -121,8 +121,8 @@ impl WriteBuffer {
         self.chunks.entry(index).or_insert_with(|| self.total.memory())
     }
 
-    /// The same for up to `most` chunks from `index` on, as far as they lie in one extent; the caller writes all of them.
-    /// `None` if that is none.
+    /// Like `put` for up to `most` chunks from `index`, limited to one extent. The caller must write all
+    /// of them. `None` if no extent covers `index`, or if `most` is 0.
     pub(in crate::vault::file) fn put_chunks(&mut self, index: u64, most: usize) -> Option<&mut [u8]> {
         let extent = self.extents.iter_mut().find(|extent| most > 0 && extent.covers(index))?;
         let (new, places) = extent.put_chunks(index, most);
@@ -136,13 +136,13 @@ impl WriteBuffer {
         Some(places)
     }
 
-    /// Puts a chunk in.
+    /// Adds a chunk with this content.
     pub(in crate::vault::file) fn insert(&mut self, index: u64, plain: &[u8; CHUNK]) {
         *self.put(index) = *plain;
     }
 
-    /// The range of an extent, if one should begin before the chunk at `index` is put in. Its length suits so many streams
-    /// and so much memory for their extents, in bytes; it is shorter if another extent has a part of that.
+    /// The range of an extent that should begin before the chunk `index` is put in. Its length suits this
+    /// many streams and this many bytes of memory for extents. It is shorter if another extent overlaps.
     pub(in crate::vault::file) fn wants_extent(
         &self,
         index: u64,
@@ -159,7 +159,8 @@ impl WriteBuffer {
         (self.in_a_row.is_multiple_of(STREAM) || range.start == index).then_some(range)
     }
 
-    /// Begins an extent, which takes over the chunks of its range. If there are too many, an old one ends.
+    /// Begins an extent, which takes over the chunks of its range. If there are too many extents, splits
+    /// up an old one.
     pub(in crate::vault::file) fn begin_extent(&mut self, range: ChunkRange, buffers: (Buffer, Buffer)) {
         self.streamed.get_or_insert_with(|| Streamed::new(self.total.clone()));
         if self.extents.len() == EXTENTS {
@@ -176,14 +177,14 @@ impl WriteBuffer {
         self.extents.push(extent);
     }
 
-    /// Takes the extent apart that has this chunk, if one has: its chunks are buffered by themselves then.
+    /// Splits up the extent that has this chunk, if any; its chunks are then buffered individually.
     pub(in crate::vault::file) fn spill_extent_of(&mut self, index: u64) {
         if let Some(place) = self.extents.iter().position(|extent| extent.get(index).is_some()) {
             self.spill(place);
         }
     }
 
-    /// The same for the one whose range the chunk is in.
+    /// Like `spill_extent_of`, for the extent whose range contains the chunk, written or not.
     pub(in crate::vault::file) fn spill_extent_over(&mut self, index: u64) {
         if let Some(place) = self.place_over(index) {
             self.spill(place);
@@ -201,7 +202,7 @@ impl WriteBuffer {
         }
     }
 
-    /// Notes that all of it was flushed: its streams may have ended.
+    /// Called once everything has been flushed: the streams may have ended.
     pub(in crate::vault::file) fn end_streams(&mut self) {
         self.streamed = None;
     }
@@ -211,7 +212,7 @@ impl WriteBuffer {
         &self.extents
     }
 
-    /// The extent whose range this chunk is in.
+    /// The extent whose range contains this chunk.
     pub(in crate::vault::file) fn extent_over(&self, index: u64) -> Option<&Extent> {
         self.place_over(index).map(|place| &self.extents[place])
     }
@@ -220,7 +221,7 @@ impl WriteBuffer {
         self.extents.iter().position(|extent| extent.covers(index))
     }
 
-    /// Takes the extent out whose range this chunk is in.
+    /// Removes and returns the extent whose range contains this chunk.
     pub(in crate::vault::file) fn take_extent(&mut self, index: u64) -> Option<Extent> {
         self.place_over(index).map(|place| self.take(place))
     }
@@ -237,7 +238,7 @@ impl WriteBuffer {
         self.punched.insert(index);
     }
 
-    /// Forgets a chunk: the store has it, or is to have a hole there as it has now.
+    /// Forgets a chunk that the store now has, or that remains the hole it is there.
     pub(in crate::vault::file) fn remove(&mut self, index: u64) {
         if let Some(plain) = self.chunks.remove(&index) {
             self.total.take_back(plain);
@@ -248,19 +249,20 @@ impl WriteBuffer {
         self.punched.remove(&index);
     }
 
-    /// Takes a chunk that is here by itself out. Its memory goes back with the share of its write.
+    /// Removes and returns an individually buffered chunk. Its memory is returned with the `Share` of its
+    /// write.
     pub(in crate::vault::file) fn take_single(&mut self, index: u64) -> Option<Plain> {
         let plain = self.chunks.remove(&index)?;
         self.total.single.fetch_sub(1, Ordering::Relaxed);
         Some(plain)
     }
 
-    /// The store has the hole.
+    /// Forgets a hole that the store now has.
     pub(in crate::vault::file) fn forget_hole(&mut self, index: u64) {
         self.punched.remove(&index);
     }
 
-    /// Forgets everything past `size` and zeroes the rest of its last chunk.
+    /// Forgets everything past `size` and zeroes the rest of the last chunk.
     pub(in crate::vault::file) fn cut(&mut self, size: u64) {
         let end = layout::chunks(size);
         for index in self.written(end..u64::MAX) {

@@ -1,9 +1,9 @@
-//! One chunk of plaintext in memory of its own.
+//! One separately allocated chunk of plaintext.
 
 use crate::crypto::chunk::CHUNK;
 use zeroize::Zeroize;
 
-/// One chunk of plaintext; zeros past the end of the file. Wiped when it is freed.
+/// One chunk of plaintext; zeros past the end of the file. Wiped when freed.
 pub(in crate::vault::file) struct Plain(Box<[u8; CHUNK]>);
 
 impl Plain {

@@ -1,4 +1,4 @@
-//! What the buffers of all files of a vault hold together, and memory that is kept for them.
+//! Counters over the write buffers of all files of a vault, and spare memory for their chunks.
 
 use super::plain::Plain;
 use crate::crypto::chunk::CHUNK;
@@ -8,23 +8,24 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// Chunks of all files of a vault that were written and are not in the store.
+/// Chunks of all files of a vault that were written but are not yet in the store.
 #[derive(Default)]
 pub struct Buffered {
-    /// Each in memory of its own.
+    /// Chunks that are allocated individually.
     pub single: AtomicUsize,
-    /// In extents or in flight: in buffers of the pool.
+    /// Chunks in extents or in flight, which are in pool buffers.
     pub pooled: AtomicUsize,
-    /// Files that are written as streams: each from its first extent until all of it is flushed.
+    /// Files written as streams, each counted from its first extent until everything is flushed.
     pub streams: AtomicUsize,
-    /// Memory of chunks that are no longer here, for those to come: new memory costs more than what is done with it.
+    /// Spare memory of chunks no longer buffered. Allocating new memory costs more than the work done in
+    /// it.
     spare: Mutex<Vec<Plain>>,
-    /// How many chunks it is kept for, those that are here included.
+    /// Limit for spare and individually buffered chunks together.
     kept: usize,
 }
 
 impl Buffered {
-    /// None yet. Keeps memory that was used for them for so many bytes.
+    /// No chunks yet. Keeps up to this many bytes of spare memory, less the chunks in use.
     pub fn new(kept: usize) -> Self {
         Buffered { kept: kept / CHUNK, ..Buffered::default() }
     }
@@ -36,13 +37,13 @@ impl Buffered {
         spare.unwrap_or_else(Plain::zeros)
     }
 
-    /// Takes the memory of a chunk back.
+    /// Takes back the memory of a chunk.
     pub(super) fn take_back(&self, memory: Plain) {
         self.single.fetch_sub(1, Ordering::Relaxed);
         self.keep([memory]);
     }
 
-    /// Keeps memory of chunks that are no longer counted.
+    /// Keeps memory of chunks that are no longer counted, up to the limit.
     fn keep(&self, memory: impl IntoIterator<Item = Plain>) {
         let room = self.kept.saturating_sub(self.single.load(Ordering::Relaxed));
         let mut spare = self.spare.lock();
@@ -50,12 +51,12 @@ impl Buffered {
         spare.extend(memory.into_iter().take(more));
     }
 
-    /// Lets go of memory that is kept; it is wiped.
+    /// Frees the spare memory, which wipes it.
     pub fn forget_spare(&self) {
         self.spare.lock().clear();
     }
 
-    /// All of them.
+    /// Number of chunks.
     pub fn chunks(&self) -> usize {
         self.single.load(Ordering::Relaxed) + self.pooled.load(Ordering::Relaxed)
     }
@@ -85,7 +86,7 @@ impl Drop for Share {
     }
 }
 
-/// A file counted as streamed until this is dropped.
+/// Counts a file as streamed until this is dropped.
 pub(super) struct Streamed(Arc<Buffered>);
 
 impl Streamed {

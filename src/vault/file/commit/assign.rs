@@ -1,4 +1,4 @@
-//! Sealed to assigned: the slots of a write go into the tree, and with them it is known what goes to the store.
+//! Sealed to assigned: puts the slots of a write into the tree, which determines the writes to the store.
 
 use crate::{
     crypto::chunk::ChunkId,
@@ -23,7 +23,7 @@ use crate::{
 use std::collections::BTreeSet;
 
 impl File {
-    /// Assigns the slots of a write that is sealed, the first one.
+    /// Assigns the slots of a sealed write, which must be the first one.
     pub(super) fn assign(&self, st: &mut State, write: &InFlight, stage: &mut Stage) {
         *stage = match stage.take() {
             Stage::Sealed(Sealed { payload }) => match self.plan(st, write, &payload.batches) {
@@ -65,10 +65,12 @@ impl File {
         let claim = st.stored.over_base(write.epoch, previous);
         let record = self.encode_record(st, identity, target, claim);
 
-        // Also where a power cut may damage what is overwritten: without a record of the base the file would end there.
+        // Needed even in relaxed mode until a durable record names the base. Under an older record,
+        // recovery would end the file at an overwritten chunk.
         let strict = self.context.durability == Durability::Strict;
-        // The store is extended before the barrier (a base tail that grows must not lose its old end to a torn
-        // size), and where no chunk that is written reaches the end.
+        // The store is extended before the barrier, because a growing last chunk of the base must not
+        // lose its old end to a size that was not durable. It is also extended if no written chunk
+        // reaches the end.
         let end = jobs(batches).map(|(_, job)| job.id.index + 1).max().unwrap_or(0);
         let reaches_end = end > 0 && end == layout::chunks(size) && !overwrites_base;
         let place = |index: &u64| (layout::chunk_offset(*index), layout::chunk_len(size, *index) as u64);
@@ -84,8 +86,8 @@ impl File {
         })
     }
 
-    /// Empties a stored file that has no record. What it holds is left of a first flush: of ours that failed, or of one
-    /// that a crash took the record of.
+    /// Empties a stored file that has no record. Its bytes are left over from a first flush: one of ours
+    /// that failed, or one whose record a crash lost.
     fn clear_blank_store(&self, st: &State) -> Result<()> {
         if st.stored.records.on_disk != OnDisk::Nothing {
             return Ok(());
@@ -99,7 +101,8 @@ impl File {
         Ok(())
     }
 
-    /// Cuts the stored file where it may be longer than the version: what lies there must not count when the file grows.
+    /// Truncates the stored file if it may be longer than the version. Bytes past the end must not count
+    /// when the file grows.
     pub(in crate::vault::file) fn cut_overhang(&self, st: &mut State) -> Result<()> {
         if st.stored.overhangs && holds(Rule::CutBeforeGrowth) {
             let length = layout::stored_size(st.stored.tree.size());
@@ -112,7 +115,7 @@ impl File {
     }
 
     /// Loads the groups of these chunks, and the one at the old end if a growing file must erase entries
-    /// there. Returns those to write.
+    /// there. Returns the groups to write.
     pub(in crate::vault::file) fn load_groups(
         &self,
         st: &mut State,
@@ -136,8 +139,8 @@ impl File {
         Ok(groups)
     }
 
-    /// The groups in which a failed flush left something that is not in this version. On a full store those that have it not
-    /// may have no place, so only these are written again.
+    /// The groups that contain leftovers of a failed flush. Only these are written again, because a full
+    /// store may have no space for the others.
     fn spoiled_groups(&self, st: &State) -> Result<Vec<u64>> {
         let end = layout::groups(st.stored.tree.size());
         let mut spoiled = Vec::new();
@@ -152,7 +155,7 @@ impl File {
     }
 }
 
-/// The slots of the chunks with data.
+/// Slots of the chunks with data.
 fn data_slots(write: &InFlight, batches: &[Batch]) -> Vec<(u64, Slot)> {
     let mut slots = Vec::with_capacity(write.chunks);
     for (_, job) in jobs(batches) {
@@ -161,7 +164,7 @@ fn data_slots(write: &InFlight, batches: &[Batch]) -> Vec<(u64, Slot)> {
     slots
 }
 
-/// The slots of the holes.
+/// Slots of the holes.
 fn hole_slots(identity: &Identity, write: &InFlight) -> Vec<(u64, Slot)> {
     let slot = |index: &u64| {
         let id = ChunkId { index: *index, epoch: write.epoch, nonce: [0; 10] };
@@ -170,15 +173,15 @@ fn hole_slots(identity: &Identity, write: &InFlight) -> Vec<(u64, Slot)> {
     write.holes.iter().map(slot).collect()
 }
 
-/// The entries of these groups, and where they go.
+/// Entries of these groups, with their offsets.
 fn entries(st: &mut State, record: &NewRecord, groups: &BTreeSet<u64>) -> Vec<(u64, Vec<u8>)> {
     let page = |group: &u64| {
         let bytes = st.stored.tree.entries_bytes(*group);
-        st.stored.tree.note_written(*group); // taken back with the rest if it fails
+        st.stored.tree.note_written(*group); // Taken back with the rest on failure.
         if *group > 0 {
             return (layout::entries_offset(*group), bytes);
         }
-        // The header page in one piece: a kill keeps all of it or nothing.
+        // The header page is one write, so that a kill keeps all of it or nothing.
         let mut header = st.stored.records.sectors.as_flattened().to_vec();
         header[record.offset() as usize..][..record.sector.len()].copy_from_slice(&record.sector);
         header.extend_from_slice(&bytes);
@@ -187,8 +190,8 @@ fn entries(st: &mut State, record: &NewRecord, groups: &BTreeSet<u64>) -> Vec<(u
     groups.iter().map(page).collect()
 }
 
-/// Puts new slots into the entries of chunks of loaded groups. None takes the place of the durable base's. Returns the
-/// chunks that the base has data of.
+/// Puts new slots into the entries of chunks whose groups are loaded. A new slot never replaces the
+/// durable base's. Returns the chunks for which the base has data.
 pub(super) fn set_slots(st: &mut State, slots: &[(u64, Slot)]) -> Result<Vec<u64>> {
     let base = st.stored.base;
     let end = layout::chunks(base.size);
@@ -210,7 +213,7 @@ pub(super) fn set_slots(st: &mut State, slots: &[(u64, Slot)]) -> Result<Vec<u64
     Ok(protected)
 }
 
-/// An entry of the slot that the base has, which stays in its place, and a new one.
+/// An entry with the base's slot, which keeps its position, and a new slot.
 fn with_slot(base: Option<(usize, Slot)>, slot: Slot) -> Entry {
     let mut entry = Entry([Some(slot), None]);
     if let Some((place, base)) = base.filter(|_| holds(Rule::KeepBaseSlot)) {

@@ -1,4 +1,4 @@
-//! The way to a clean record, in steps between which the caller syncs: one sync can serve many files.
+//! Steps towards a clean record. The caller syncs between them, so that one sync can serve many files.
 
 use crate::{
     format::{layout, record::Claim},
@@ -14,16 +14,16 @@ use crate::{
     },
 };
 
-/// A file's step on the way to a clean record; void if the file changed since.
+/// A step of one file towards a clean record. It is void if the file has changed since.
 #[derive(Debug, Clone, Copy)]
 pub struct CleanStep {
     changes: u64,
-    /// The newest record before the caller's sync, which makes it durable.
+    /// The newest record before the caller's sync, which makes that record durable.
     newest: Option<Bound>,
 }
 
 impl File {
-    /// C4: flushes, and writes the node pages. The caller then syncs the store.
+    /// C4: flushes and writes the node pages. The caller then syncs the store.
     ///
     /// # Errors
     /// As `flush`.
@@ -41,14 +41,15 @@ impl File {
             let nodes = st.stored.tree.unsaved_nodes();
             let written = nodes.iter().try_for_each(|(offset, page)| self.store.write_at(page, *offset));
             if !nodes.is_empty() {
-                self.restore_mtime(st); // a write that fails changes the time, too
+                self.restore_mtime(st); // Even a failed write changes the time.
             }
             written?;
         }
         Ok(())
     }
 
-    /// C4 to C6 in one, for this file alone. The clean record is synced, too: another machine has to find it.
+    /// C4 to C6 for this file alone. The clean record is synced, too, because another machine must find
+    /// it.
     ///
     /// # Errors
     /// The store's.
@@ -66,7 +67,7 @@ impl File {
         self.sync_store(st)
     }
 
-    /// C4 and C5 of that.
+    /// C4 and C5 of `clean_at_once`.
     fn settle_at_once(&self, st: &mut State) -> Result<()> {
         self.flush_with_nodes(st)?;
         if st.stored.records.on_disk.may_be_dirty() {
@@ -84,19 +85,20 @@ impl File {
     /// The sync of C4 or C5, for this file alone.
     ///
     /// # Errors
-    /// The store's; the file then takes no more writes.
+    /// The store's; the file then accepts no more writes.
     pub fn clean_sync(&self) -> Result<()> {
         let mut st = self.state.write();
-        // The store says only once that a sync failed: not to this one what a write in flight has to know.
+        // The store reports a failed sync only once. If this sync consumed the report, a write in flight
+        // would miss it.
         if holds(Rule::CompleteBeforeSync) {
             self.complete_all(&mut st);
         }
         if holds(Rule::SyncBeforeClean) { self.sync_store(&mut st) } else { Ok(()) }
     }
 
-    /// C5, after a sync: the version is the base, and older slots are erased. The caller then syncs again.
-    /// Where nothing has to be erased, as in a file written once, the clean record follows at once.
-    /// `false` if there is no last step: the file is clean now, or it changed.
+    /// C5, after a sync: makes the version the base and erases older slots. The caller then syncs again.
+    /// If there is nothing to erase, as in a file written once, writes the clean record immediately.
+    /// Returns `false` if no last step is needed, because the file is clean now or has changed.
     ///
     /// # Errors
     /// The store's.
@@ -115,23 +117,23 @@ impl File {
         }
         st.advance_base();
         let exact = self.make_exact(&mut st, length);
-        st.times.changes += 1; // Who cleans it as well has not synced this.
+        st.times.changes += 1; // Voids a concurrent cleaning, whose sync did not cover this.
         self.restore_mtime(&st);
         exact.map(|()| true)
     }
 
-    /// Leaves nothing in the store but the version: older slots, and what is behind its end.
+    /// Removes everything except the version from the store: older slots, and bytes past its end.
     fn make_exact(&self, st: &mut State, length: u64) -> Result<()> {
         if holds(Rule::EraseOlderSlots) {
             self.erase_older_slots(st)?;
         }
         if self.store.len()? != length && holds(Rule::ExactLength) {
-            self.store.set_len(length)?; // a cut that failed after its record
+            self.store.set_len(length)?; // A truncation failed after its record was written.
         }
         Ok(())
     }
 
-    /// C6, after the second sync: the clean record.
+    /// C6, after the second sync: writes the clean record.
     ///
     /// # Errors
     /// The store's.
@@ -162,7 +164,7 @@ impl File {
             }
             let bytes = tree.entries_bytes(group);
             if let Err(e) = self.store.write_at(&bytes, layout::entries_offset(group)) {
-                tree.resident = true; // the store has older slots still
+                tree.resident = true; // The store still has older slots.
                 return Err(e.into());
             }
             tree.note_written(group);
@@ -170,7 +172,7 @@ impl File {
         Ok(())
     }
 
-    /// Writes the clean record to both sectors. All else must be durable.
+    /// Writes the clean record to both sectors. Everything else must be durable.
     ///
     /// # Errors
     /// The store's.
@@ -181,7 +183,7 @@ impl File {
         self.remember_mtime(st)?;
         st.stored.records.on_disk = OnDisk::DirtyOrClean;
         let written = if holds(Rule::CleanTwice) {
-            // Without a dirty record in the other sector nobody can make recovery choose again.
+            // With no dirty record in the other sector, nobody can make recovery choose again.
             self.store.write_at(&[record.sector; 2].concat(), 0)
         } else {
             self.store.write_at(&record.sector, record.offset())
@@ -196,7 +198,7 @@ impl File {
     }
 }
 
-/// Whether the file changed since the first step, or a change failed and left something in the store.
+/// Whether the file has changed since the first step, or a failed change left something in the store.
 fn is_void(st: &State, step: CleanStep) -> bool {
     let changed = st.times.changes != step.changes && holds(Rule::CleanStepIsVoid);
     changed || st.stored.leftover.is_some() && holds(Rule::FailureVoidsCleanStep)

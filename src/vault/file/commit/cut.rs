@@ -1,4 +1,4 @@
-//! A cut of the flushed version to a smaller size: an epoch of its own.
+//! Truncation of the flushed version, which uses its own epoch.
 
 use super::assign::set_slots;
 use crate::{
@@ -21,10 +21,10 @@ use crate::{
 };
 
 impl File {
-    /// Cuts the flushed version to `size`, below its present size.
+    /// Truncates the flushed version to `size`, which must be smaller.
     ///
     /// # Errors
-    /// The store's, before the cut is durable; then nothing was cut.
+    /// The store's, before the truncation is durable; nothing was truncated then.
     pub(in crate::vault::file) fn cut_flushed(&self, st: &mut State, size: u64) -> Result<()> {
         // T1
         self.remember_mtime(st)?;
@@ -33,7 +33,8 @@ impl File {
         }
         self.finish_overwrites(st)?;
         let identity = self.identity_or_new(st)?;
-        // Nothing of a file cut to nothing is needed again, so its last version need not be durable first.
+        // After truncation to nothing, no older version is needed, so the last one need not be durable
+        // first.
         if !st.stored.is_committed() && size > 0 && holds(Rule::CommitBeforeCut) {
             self.commit(st)?;
         }
@@ -43,7 +44,7 @@ impl File {
         let shortened = self.shortened_slot(st, size)?.filter(|_| holds(Rule::RetagAtCut));
         let epoch = match shortened {
             Some(_) => self.begin_epoch(st, &identity)?,
-            None => st.stored.next_epoch()?, // no slot is written: the record itself comes first
+            None => st.stored.next_epoch()?, // No slot is written; the record itself comes first.
         };
         let previous = st.stored.flushed();
         st.stored.tree.begin(epoch);
@@ -87,7 +88,8 @@ impl File {
         // T3
         self.write_record(st, record)?;
         if let Some((index, _)) = shortened {
-            // This entry alone: those past the new end stay until the cut is durable, the base needs them.
+            // Write this entry alone: the base needs those past the new end until the truncation is
+            // durable.
             let mut bytes = [0; ENTRY];
             st.stored.tree.entry(index)?.encode(&mut bytes);
             let group = layout::entries_offset(layout::group_of(index));
@@ -100,7 +102,7 @@ impl File {
         Ok(())
     }
 
-    /// The slot of the chunk that a cut to `size` leaves shorter, if it has data.
+    /// The slot of the chunk that truncation to `size` shortens, if it has data.
     fn shortened_slot(&self, st: &State, size: u64) -> Result<Option<(u64, Slot)>> {
         if size.is_multiple_of(layout::CHUNK) {
             return Ok(None);
@@ -109,8 +111,8 @@ impl File {
         Ok(st.stored.tree.slot(index)?.filter(|slot| !slot.is_hole()).map(|slot| (index, slot)))
     }
 
-    /// The slot for the first bytes of a chunk's ciphertext, which is verified first. The nonce stays, so no
-    /// keystream is used again.
+    /// The slot for the first part of a chunk's ciphertext, which is verified first. The nonce stays the
+    /// same, so no keystream is used for another plaintext.
     fn retag(&self, st: &State, identity: &Identity, index: u64, new: Slot, size: u64) -> Result<Slot> {
         let old = st.stored.tree.slot(index)?.unwrap_or(new);
         let mut bytes = vec![0; layout::chunk_len(st.stored.tree.size(), index)];

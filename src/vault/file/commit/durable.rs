@@ -1,4 +1,4 @@
-//! Commit: what was flushed becomes durable, and is the base from then on.
+//! Commit: makes the flushed version durable and the new base.
 
 use crate::{
     format::record::Version,
@@ -15,8 +15,8 @@ use crate::{
 };
 
 impl File {
-    /// Makes what was flushed durable. Without anything flushed it still syncs: recovery may have left something in the page
-    /// cache.
+    /// Makes everything flushed durable. Syncs even if nothing was flushed, because recovery may have
+    /// left data in the page cache.
     ///
     /// # Errors
     /// The store's.
@@ -24,7 +24,7 @@ impl File {
         self.commit_with(st, SyncKind::Content)
     }
 
-    /// `commit`, with this kind of sync.
+    /// `commit` with this kind of sync.
     ///
     /// # Errors
     /// The store's.
@@ -37,11 +37,12 @@ impl File {
         }
         // C2
         st.advance_base();
-        // C3, also where the version became the base on the way to a clean record that was not written. It need not be durable: the
-        // record before names the same version as its target, so a crash finds it either way. But under that one, damage could be
-        // taken for data that a crash kept from the store, and an older chunk that was put back for that of the base. Where a clean record may be, it tells damage already, and a dirty one
-        // would have to be durable.
-        // What a failed write left has to be erased with the next record, which the next flush does.
+        // C3. Also reached if the version became the base on the way to a clean record that was not
+        // written. The record need not be durable: the previous one has the same version as its target,
+        // so a crash finds it either way. But under the previous one, recovery could take damage for data
+        // that a crash kept from the store, and a restored older chunk for the base's. If the newest record
+        // may be clean, it already exposes damage, and a dirty one would have to be durable.
+        // Leftovers of a failed write must be erased with the next record, which the next flush does.
         if !st.stored.base_is_recorded
             && st.stored.leftover.is_none()
             && !st.stored.records.on_disk.may_be_clean()
@@ -53,8 +54,9 @@ impl File {
         Ok(())
     }
 
-    /// Writes a dirty record, not synced, with the base, which is durable, as its target, too. It goes to both sectors: an older
-    /// record would let whoever blanks the newer one have recovery choose between what was committed and what was before.
+    /// Writes a dirty record whose base and target are both the durable base, without a sync. It goes to
+    /// both sectors. Otherwise, by blanking the newer record, an attacker could make recovery choose
+    /// between the committed version and the one before.
     fn write_base_record(&self, st: &mut State) -> Result<()> {
         let Some(identity) = st.stored.identity.clone() else { return Ok(()) };
         let base = st.stored.base;

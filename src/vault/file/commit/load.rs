@@ -1,4 +1,4 @@
-//! Out of the buffer: which chunks a write takes, and what has to be done before it may take them.
+//! Takes chunks out of the buffer for a write: which ones, and the steps that must come first.
 
 use crate::{
     crypto::{
@@ -21,45 +21,45 @@ use crate::{
     },
 };
 
-/// The chunks that a write is about, ascending.
+/// The chunks of a write, each list ascending.
 #[derive(Default)]
 pub(in crate::vault::file) struct Changed {
-    /// With new content in the buffer.
+    /// Chunks with new content in the buffer.
     pub(in crate::vault::file) chunks: Vec<u64>,
-    /// To become holes.
+    /// Chunks that become holes.
     pub(in crate::vault::file) holes: Vec<u64>,
 }
 
-/// Plaintext taken out of the buffer: chunks, where in the input each is, and the buffers.
+/// Plaintext taken out of the buffer: chunks, each with its offset in the input, and the buffers.
 struct Taken {
     chunks: Vec<(u64, usize)>,
     input: Buffer,
     output: Buffer,
-    /// Those that are still to be copied to the input: all or none.
+    /// Chunks still to be copied to the input: all of them, or none.
     singles: Vec<Plain>,
 }
 
 impl Changed {
-    /// Whether there are none.
+    /// Whether there are no chunks.
     pub(in crate::vault::file) fn is_empty(&self) -> bool {
         self.chunks.is_empty() && self.holes.is_empty()
     }
 
-    /// All of them, those with data first.
+    /// All chunks, those with data first.
     pub(in crate::vault::file) fn all(&self) -> impl Iterator<Item = u64> {
         self.chunks.iter().chain(&self.holes).copied()
     }
 
-    /// From the first to behind the last.
+    /// From the first chunk to the end of the last.
     pub(in crate::vault::file) fn range(&self) -> ChunkRange {
         self.all().min().unwrap_or(0)..self.all().max().map_or(0, |last| last + 1)
     }
 }
 
 impl File {
-    /// Does what has to be done before a write is loaded. That may complete others, and commit. Returns whether the write may be
-    /// loaded then. It may not if one that made the file longer has failed: its chunks, which are buffered again, go first.
-    /// Otherwise there would be zeros in their place.
+    /// Prepares for loading a write, which may complete other writes and commit. Returns whether the
+    /// write may then be loaded. It may not if a write that made the file longer has failed: its chunks,
+    /// which are buffered again, must be stored first, or there would be zeros in their place.
     ///
     /// # Errors
     /// The store's.
@@ -74,7 +74,8 @@ impl File {
         Ok(st.planned_size() >= planned)
     }
 
-    /// W1: a chunk has one slot above the base at most. Before it is written a second time, the first becomes the base.
+    /// W1: a chunk has at most one slot above the base. Before it is written a second time, the first
+    /// version becomes the base.
     fn commit_if_rewritten(&self, st: &mut State, changed: &Changed) -> Result<()> {
         if st.stored.is_committed() || !holds(Rule::OneSlotAboveBase) {
             return Ok(());
@@ -91,11 +92,12 @@ impl File {
         Ok(())
     }
 
-    /// Loads a write that makes a version of `size` bytes: takes the chunks out of the buffer once nothing can
-    /// fail any more. `extents` are those that the chunks are in, each by its first chunk. `prepare_to_load` comes before.
+    /// Loads a write that produces a version of `size` bytes. Takes the chunks out of the buffer once
+    /// nothing can fail any more. `extents` are the extents of these chunks, each given by its first
+    /// chunk. `prepare_to_load` must be called first.
     ///
     /// # Errors
-    /// The store's, where a clean record has to be left.
+    /// The store's, if a dirty record must be made durable first.
     pub(in crate::vault::file) fn load_write(
         &self,
         st: &mut State,
@@ -114,7 +116,7 @@ impl File {
         taken.extend(self.take_singles(st, &changed.chunks));
         let singles = taken.last_mut().map(|last| std::mem::take(&mut last.singles)).unwrap_or_default();
         let mut nonces = nonces.as_chunks().0.iter();
-        let mut next_nonce = || *nonces.next().expect("enough"); // invariant: one for each of these chunks was drawn
+        let mut next_nonce = || *nonces.next().expect("enough"); // invariant: one was drawn for each
         let mut job = |(index, offset)| ChunkJob {
             key: 0,
             id: ChunkId { index, epoch, nonce: next_nonce() },
@@ -137,7 +139,7 @@ impl File {
         Ok(InFlight { identity, epoch, size, holes: changed.holes.clone(), all, chunks, stage })
     }
 
-    /// Takes those of these chunks that are buffered by themselves, and two buffers for them.
+    /// Takes the individually buffered chunks among these, and a pair of buffers for them.
     fn take_singles(&self, st: &mut State, chunks: &[u64]) -> Option<Taken> {
         let take = |index: &u64| Some((*index, st.dirty.buffer.take_single(*index)?));
         let (indices, singles): (Vec<u64>, Vec<Plain>) = chunks.iter().filter_map(take).unzip();
@@ -150,7 +152,7 @@ impl File {
     }
 }
 
-/// Takes extents with the buffers that they lie in.
+/// Takes extents together with their buffers.
 fn take_extents(st: &mut State, extents: &[u64]) -> Vec<Taken> {
     let take = |first: &u64| {
         let extent = st.dirty.buffer.take_extent(*first)?;

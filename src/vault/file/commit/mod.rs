@@ -1,21 +1,22 @@
-//! The way of chunks from the buffer to the store, as docs/format.md orders it under "Writing".
+//! The path of chunks from the buffer to the store, in the order of docs/format.md, "Writing".
 //!
-//! | step | what | where |
+//! | step | action | module |
 //! |---|---|---|
 //! | W1 | commit first if a chunk would get a second slot above the base | `load` |
-//! | W2 | leave a clean record, with a sync | `load`, `records` |
+//! | W2 | if the newest record may be clean, make a dirty one durable first | `load`, `records` |
 //! | – | seal the chunks | `seal` |
 //! | W3 | put the slots into the tree; write the record and the slots | `assign`, `store` |
-//! | W4 | sync them, if data of the base is overwritten | `store` |
+//! | W4 | sync them if data of the base is overwritten | `store` |
 //! | W5 | write the chunks; free the space of holes | `store`, `settle` |
-//! | C1–C3 | commit: sync, the version is the base, write a record that says so | `durable` |
+//! | C1–C3 | commit: sync, make the version the base, write a record that names it | `durable` |
 //! | C4–C6 | the clean record | `clean` |
-//! | T1–T4 | a cut to a smaller size | `cut` |
+//! | T1–T4 | truncation to a smaller size | `cut` |
 //!
-//! A file's writes complete in the order in which they started, and only the first one goes to the store: to the store
-//! they are flushes one after the other. Sealing and storing need the write's own lock alone. What changes in the file's
-//! state is done under the state's lock as well, which is taken first. Whoever has the state's lock can complete a write from any
-//! stage, so nobody waits for a thread that has not begun. A write that fails gives its chunks back to the buffer.
+//! A file's writes complete in the order in which they started, and only the first one is written to the
+//! store, so the store sees successive flushes. Sealing and storing need only the write's own lock. Steps
+//! that change the file's state also need the state's lock, which is taken first. A thread with the
+//! state's lock can complete a write from any stage, so no thread waits for a job that has not begun. A
+//! write that fails returns its chunks to the buffer.
 
 mod assign;
 mod clean;
@@ -41,11 +42,11 @@ pub use clean::CleanStep;
 pub(super) use load::Changed;
 pub(super) use records::SyncKind;
 
-/// Writes of a file in flight at the same time: one is stored while the next is sealed.
+/// Maximum writes of a file in flight: one is stored while the next is sealed.
 pub(super) const MOST_IN_FLIGHT: usize = 3;
 
 impl File {
-    /// Starts a write in the background. Completes the first one if there are too many.
+    /// Starts a write in the background. If too many are in flight, completes the first one.
     pub(super) fn start(self: &Arc<Self>, st: &mut State, write: InFlight) {
         let write = Arc::new(write);
         st.dirty.in_flight.push_back(write.clone());
@@ -61,16 +62,17 @@ impl File {
         });
     }
 
-    /// Does a write here and now. No other may be in flight.
+    /// Completes a write synchronously. No other may be in flight.
     ///
     /// # Errors
-    /// The store's. Its chunks are in the buffer again, or wait to be finished.
+    /// The store's. The chunks are in the buffer again, or in `unfinished`.
     pub(super) fn run(&self, st: &mut State, write: InFlight) -> Result<()> {
         st.dirty.in_flight.push_back(Arc::new(write));
         self.complete_first(st)
     }
 
-    /// Takes the first write through all steps that are left of it. If it fails, those behind it are given back, too.
+    /// Takes the first write through its remaining steps. If it fails, all writes behind it return their
+    /// chunks, too.
     ///
     /// # Errors
     /// The store's, or the engine's.
@@ -83,8 +85,9 @@ impl File {
         self.settle(st, &write, &mut stage)
     }
 
-    /// The same behind the application's back, for as many writes as are sealed. Those that another thread is at, or that wait
-    /// to be sealed, are left to that thread. The state is free while one is stored.
+    /// Like `complete_first`, but called by a background thread, and for all writes that are sealed. A write
+    /// that another thread is working on, or that is not sealed yet, is left to that thread. The state is
+    /// unlocked while a write is stored.
     fn complete_behind(&self) {
         let mut st = self.state.write();
         while let Some(write) = st.dirty.in_flight.front().cloned() {
@@ -98,21 +101,21 @@ impl File {
                 self.store(&mut stage);
                 drop(stage);
                 st = self.state.write();
-                continue; // another thread may have settled it meanwhile
+                continue; // Another thread may have settled it meanwhile.
             }
             log_failure(self.settle(&mut st, &write, &mut stage));
         }
     }
 
-    /// Completes the first writes until no more than `left` are in flight. What fails is buffered again, and the next flush
-    /// meets the error.
+    /// Completes writes, oldest first, until at most `left` are in flight. A failed write is buffered
+    /// again, and the next flush reports the error.
     pub(super) fn complete_until(&self, st: &mut State, left: usize) {
         while st.dirty.in_flight.len() > left {
             log_failure(self.complete_first(st));
         }
     }
 
-    /// Completes all writes in flight; as `complete_until`.
+    /// Completes all writes in flight. Errors are handled as in `complete_until`.
     pub(super) fn complete_all(&self, st: &mut State) {
         self.complete_until(st, 0);
     }
@@ -122,14 +125,14 @@ impl File {
         st.dirty.in_flight.iter().any(|write| write.touches(chunks))
     }
 
-    /// Completes all writes if chunks of a range are among them, before these are read.
+    /// Completes all writes if any of them has chunks of a range that is about to be read.
     pub(super) fn complete_to_read(&self, st: &mut State, chunks: &Range<u64>) {
         if File::is_in_flight(st, chunks) && holds(Rule::CompleteBeforeReading) {
             self.complete_all(st);
         }
     }
 
-    /// The same, before a part of them is changed.
+    /// Completes all writes if any of them has chunks of a range that is about to be changed in part.
     pub(super) fn complete_to_change(&self, st: &mut State, chunks: &Range<u64>) {
         if File::is_in_flight(st, chunks) && holds(Rule::CompleteBeforeChanging) {
             self.complete_all(st);

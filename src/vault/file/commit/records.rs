@@ -1,4 +1,4 @@
-//! The parts that several ways of writing share: keys, records, epochs, syncs and the modification time.
+//! Shared by the ways of writing: keys, records, epochs, syncs and the modification time.
 
 use crate::{
     crypto::random,
@@ -16,22 +16,22 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// What a sync is for.
+/// Scope of a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::vault::file) enum SyncKind {
     /// The content: fdatasync.
     Content,
-    /// Owner, permissions, times and attributes, too: fsync.
+    /// Also owner, permissions, times and attributes: fsync.
     Whole,
 }
 
 impl File {
-    /// Where the file's tree is loaded from and verified with.
+    /// Store and keys from which the file's tree is loaded and verified.
     pub(in crate::vault::file) fn source<'a>(&'a self, identity: &'a Identity) -> Source<'a> {
         Source { store: &*self.store, keys: &identity.keys }
     }
 
-    /// The file's salt and keys, drawn when it is first written.
+    /// The file's salt and keys, generated before the first write.
     ///
     /// # Errors
     /// If the system has no random numbers.
@@ -46,12 +46,13 @@ impl File {
         Ok(identity.clone())
     }
 
-    /// The keys that belong to a salt; `None` if the vault does not have those of its generation.
+    /// The keys for a salt; `None` if the vault does not have those of its generation.
     pub(in crate::vault::file) fn derive(&self, id: KeyId) -> Option<Arc<Identity>> {
         self.context.keys.of_file(id).map(Identity::new)
     }
 
-    /// Begins a change of the file: its content gets a new name, and a recovery that could not be written is written first.
+    /// Begins a change of the file: assigns a new content id, and writes a recovery that could not be
+    /// written earlier.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -61,7 +62,7 @@ impl File {
         }
         (self.context.guard)()?;
         if self.lacks_lease() {
-            return Err(Error::os(libc::EAGAIN)); // Nobody comes here without.
+            return Err(Error::os(libc::EAGAIN)); // Unreachable: the caller holds the lease.
         }
         st.times.rename_content();
         match st.fault {
@@ -69,12 +70,12 @@ impl File {
             Some(Fault::SyncFailed) if !holds(Rule::StopAfterFailedSync) => Ok(()),
             Some(Fault::SyncFailed | Fault::Broken | Fault::Away | Fault::Lost) => Err(Error::os(libc::EIO)),
             Some(Fault::WrongLength(_)) => Err(wrong_length()),
-            // Nothing was written meanwhile, so what is stored still tells everything.
+            // Nothing was written meanwhile, so the stored file still tells everything.
             Some(Fault::NotRecovered) => self.finish_recovery(st),
         }
     }
 
-    /// Remembers the modification time, before the first write to the store changes it.
+    /// Remembers the modification time before the first write to the store changes it.
     ///
     /// # Errors
     /// The store's.
@@ -86,8 +87,9 @@ impl File {
         Ok(())
     }
 
-    /// Gives the stored file the application's modification time again, once it has all of the content. A program that copies
-    /// stored files and compares sizes and times alone, as rsync does, would otherwise never come back for the rest.
+    /// Restores the application's modification time on the stored file once all of the content is stored.
+    /// Otherwise, a program that copies stored files and compares only sizes and times, such as rsync,
+    /// would never copy the rest.
     pub(in crate::vault::file) fn restore_mtime(&self, st: &State) {
         if st.is_stored()
             && !st.times.restored_later
@@ -98,7 +100,7 @@ impl File {
         }
     }
 
-    /// The sector of the next record, for `write_record`. Its sequence number is used up.
+    /// Encodes the next record for `write_record`. Its sequence number is used up.
     pub(in crate::vault::file) fn encode_record(
         &self,
         st: &mut State,
@@ -116,7 +118,7 @@ impl File {
         NewRecord { place, sequence, sector: record.encode(&identity.keys.record) }
     }
 
-    /// Writes a dirty record, or one of recovery, by itself.
+    /// Writes a dirty or recovery record by itself.
     pub(in crate::vault::file) fn write_record(&self, st: &mut State, record: NewRecord) -> Result<()> {
         self.remember_mtime(st)?;
         self.store.write_at(&record.sector, record.offset())?;
@@ -125,8 +127,8 @@ impl File {
         Ok(())
     }
 
-    /// W2: uses up an epoch for a version that is about to be written over the base. Where a clean record may be, a dirty one
-    /// is made durable first: no slot may be written before.
+    /// W2: allocates an epoch for a version to be written over the base. If the newest record may be
+    /// clean, first makes a dirty one durable. No slot may be written before that.
     pub(super) fn begin_epoch(&self, st: &mut State, identity: &Identity) -> Result<u64> {
         if st.stored.records.on_disk.may_be_clean() {
             let epoch = st.stored.next_epoch()?;
@@ -141,18 +143,18 @@ impl File {
         st.stored.next_epoch()
     }
 
-    /// fdatasync: see `sync_store_as`.
+    /// fdatasync of the stored file; see `sync_store_as`.
     ///
     /// # Errors
-    /// The same.
+    /// As `sync_store_as`.
     pub(in crate::vault::file) fn sync_store(&self, st: &mut State) -> Result<()> {
         self.sync_store_as(st, SyncKind::Content)
     }
 
-    /// Syncs the stored file. If that fails, nothing that was written before may be trusted.
+    /// Syncs the stored file. If that fails, no earlier write can be trusted.
     ///
     /// # Errors
-    /// The store's; EIO after one that failed, of which a success would prove nothing.
+    /// The store's; EIO after an earlier failure, since a success would prove nothing.
     pub(in crate::vault::file) fn sync_store_as(&self, st: &mut State, what: SyncKind) -> Result<()> {
         if st.fault == Some(Fault::SyncFailed) && holds(Rule::StopAfterFailedSync) {
             return Err(Error::os(libc::EIO));

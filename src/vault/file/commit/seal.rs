@@ -1,4 +1,4 @@
-//! Loaded to sealed: cipher and tags.
+//! Loaded to sealed: encrypts the chunks and computes their tags.
 
 use crate::{
     engine::{Batch, Router},
@@ -7,7 +7,7 @@ use crate::{
 };
 
 impl Stage {
-    /// Seals a write that is loaded.
+    /// Seals a write if it is loaded.
     pub(super) fn seal(&mut self, router: &Router) {
         *self = match self.take() {
             Stage::Loaded(loaded) => loaded.seal(router),

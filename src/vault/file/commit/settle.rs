@@ -1,4 +1,4 @@
-//! The end of a write: the state says what the store has, and what it has not is buffered again.
+//! The end of a write: updates the state to match the store, and buffers unstored chunks again.
 
 use crate::{
     engine::{Batch, ChunkJob},
@@ -16,14 +16,14 @@ use crate::{
 };
 
 impl File {
-    /// Ends the first write. If it failed, it and all behind it give their chunks back.
+    /// Ends the first write. If it failed, it and all writes behind it return their chunks to the buffer.
     ///
     /// # Errors
-    /// Why it failed.
+    /// The cause of the failure.
     pub(super) fn settle(&self, st: &mut State, write: &InFlight, stage: &mut Stage) -> Result<()> {
         st.dirty.in_flight.pop_front();
         let Stage::Ended(Ended { payload: Payload { batches, share }, outcome }) = stage.take() else {
-            // A panic ended a step half-way, and the chunks are lost.
+            // A panic interrupted a step, and the chunks are lost.
             st.fault = Some(Fault::Broken);
             st.dirty.in_flight.clear();
             return Err(Error::os(libc::EIO));
@@ -76,7 +76,7 @@ impl File {
         }
     }
 
-    /// W5, with the data stored: frees the space of holes.
+    /// W5, after the data is stored: frees the space of holes.
     fn free_holes(&self, st: &mut State, freed: &[(u64, u64)], write: &InFlight) {
         for (offset, len) in freed {
             if let Err(e) = self.store.punch(*offset, *len) {
@@ -89,7 +89,7 @@ impl File {
         self.restore_mtime(st);
     }
 
-    /// Completes the overwrites of a flush that failed half-way. They come before anything else is written.
+    /// Completes the overwrites of a flush that failed half-way. They precede any other write.
     ///
     /// # Errors
     /// The store's.
@@ -105,7 +105,7 @@ impl File {
     }
 }
 
-/// Record and slots are in the store. Returns where data of holes may be freed.
+/// Record and slots are in the store. Returns the stored data of holes, whose space can be freed.
 fn accept(st: &mut State, plan: Plan, write: &InFlight) -> Vec<(u64, u64)> {
     let stored = &mut st.stored;
     stored.records.accept(plan.record);
@@ -126,7 +126,7 @@ fn unfinished((batch, job): (&Batch, &ChunkJob)) -> Unfinished {
     Unfinished { offset: layout::chunk_offset(job.id.index), bytes }
 }
 
-/// Puts what could not be written into the buffer again, unless that has something newer.
+/// Returns unwritten chunks to the buffer, unless it has newer ones.
 fn give_back(st: &mut State, batches: &[Batch]) {
     for (batch, job) in jobs(batches) {
         if !st.dirty.buffer.holds(job.id.index) || !holds(Rule::KeepNewer) {

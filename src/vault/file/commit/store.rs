@@ -1,7 +1,7 @@
-//! Assigned to ended: a version goes to the store. This needs nothing of the file's state.
+//! Assigned to ended: writes a version to the store, without access to the file's state.
 //!
-//! What only adds (record, slots, new chunks) needs no barrier. A chunk that the durable base has is overwritten only
-//! when the slot that will describe it is durable.
+//! Writes that only add (record, slots, new chunks) need no barrier. A chunk of the durable base is
+//! overwritten only once the slot that describes the new data is durable.
 
 use super::writes::Writes;
 use crate::{
@@ -15,11 +15,12 @@ use crate::{
 };
 use std::io;
 
-/// Where storing a version ended.
+/// The point at which storing a version failed.
 enum StoreError {
-    /// Before any data of the base was overwritten. A full store ends here, as nothing that follows takes more room.
+    /// Before any data of the base was overwritten. A full store fails here, because the later steps need
+    /// no more space.
     Slots(io::Error),
-    /// The same, and what was written before may be gone.
+    /// Like `Slots`, but a sync failed, so earlier writes may be lost.
     Sync(io::Error),
     /// After the slots were durable.
     Data(io::Error),
@@ -68,7 +69,7 @@ impl File {
 fn slot_writes(plan: &Plan) -> Writes<'_> {
     let mut slots = Writes::default();
     if plan.entries.first().is_none_or(|(offset, _)| *offset > 0) {
-        slots.add(plan.record.offset(), &plan.record.sector); // else it is in the header page
+        slots.add(plan.record.offset(), &plan.record.sector); // Otherwise it is in the header page.
     }
     for (offset, entries) in &plan.entries {
         slots.add(*offset, entries);
@@ -76,7 +77,7 @@ fn slot_writes(plan: &Plan) -> Writes<'_> {
     slots
 }
 
-/// Adds the ciphertext: of new chunks, and of those that overwrite what the base has.
+/// Adds the ciphertext, separately for new chunks and for those that overwrite data of the base.
 fn add_data<'a>(payload: &'a Payload, plan: &Plan, new: &mut Writes<'a>, overwriting: &mut Writes<'a>) {
     let is_protected = |job: &ChunkJob| plan.protected.binary_search(&job.id.index).is_ok();
     let belong_together =
@@ -91,7 +92,7 @@ fn add_data<'a>(payload: &'a Payload, plan: &Plan, new: &mut Writes<'a>, overwri
     }
 }
 
-/// Whether the second chunk is behind the first in the batch and in the store.
+/// Whether the second chunk follows the first one in both the batch and the store.
 fn are_adjacent(first: &ChunkJob, second: &ChunkJob) -> bool {
     let apart = |job: &ChunkJob| layout::chunk_offset(job.id.index).wrapping_sub(job.offset as u64);
     second.offset == first.offset + first.len && apart(first) == apart(second)

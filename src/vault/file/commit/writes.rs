@@ -1,9 +1,9 @@
-//! A set of writes to one stored file, put into as few calls as their places allow.
+//! A set of writes to one stored file, combined into as few calls as possible.
 
 use crate::store::BackingFile;
 use std::io::{self, IoSlice};
 
-/// Pieces that go into one call at most.
+/// Maximum pieces in one call.
 const PIECES: usize = 1024;
 
 /// Writes that do not overlap.
@@ -17,7 +17,7 @@ impl<'a> Writes<'a> {
         self.pieces.push((offset, bytes));
     }
 
-    /// Writes everything, in ascending order.
+    /// Writes everything in ascending order.
     pub(super) fn write(&self, store: &dyn BackingFile) -> io::Result<()> {
         let mut pieces = self.pieces.clone();
         pieces.sort_unstable_by_key(|(offset, _)| *offset);

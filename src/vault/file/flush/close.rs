@@ -1,4 +1,5 @@
-//! A close: what needs no sync is flushed, the rest is left to the flusher if the store has a place for it.
+//! Closing a file: flushes data that needs no sync, and leaves the rest to the flusher if the store
+//! reserves space for it.
 
 use super::all_changed;
 use crate::{
@@ -16,21 +17,21 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Places that the store is asked to keep at most: each takes a call.
+/// Maximum ranges to reserve in the store; each takes a call.
 const MOST_PLACES: usize = 8;
 
 impl File {
-    /// What a close does: flushes, unless that needs a sync, which a program that closes a file did not ask for. What
-    /// overwrites stored data then stays buffered for the flusher. But the store must keep a place for it: the program that
-    /// closes a file is the last to hear that the store is full.
+    /// Called on close. Flushes, unless that needs a sync, which closing a file does not ask for. Data
+    /// that overwrites stored chunks then stays buffered for the flusher. But the store must have
+    /// reserved space for it, because close is the last chance to report a full store.
     ///
     /// # Errors
-    /// As `flush`; EIO if what was written before could not be made durable.
+    /// As `flush`; EIO if earlier writes could not be made durable.
     pub fn flush_at_close(&self) -> Result<()> {
         let mut st = self.state.write();
         self.complete_all(&mut st);
         if matches!(st.fault, Some(Fault::SyncFailed | Fault::Broken)) {
-            // Nothing is left that could fail, but the program has to hear of it.
+            // Nothing is left that could fail, but the application must learn of the error.
             return Err(Error::os(libc::EIO));
         }
         let changed = all_changed(&st);
@@ -52,7 +53,7 @@ impl File {
             && st.stored.leftover.is_none()
     }
 
-    /// Loads the stored groups of the changed chunks; whether the file has a key yet.
+    /// Loads the stored groups of the changed chunks. Returns false if the file has no key yet.
     fn load_for_close(&self, st: &mut State, changed: &Changed) -> Result<bool> {
         let Some(identity) = st.stored.identity.clone() else { return Ok(false) };
         let size = st.stored.tree.size();
@@ -61,14 +62,15 @@ impl File {
         Ok(true)
     }
 
-    /// Has the store keep places for what is buffered and has none there yet; whether it does.
+    /// Reserves space for buffered chunks that have none in the store. Returns whether all of them have
+    /// it.
     fn reserve_places(&self, st: &mut State, changed: &Changed) -> Result<bool> {
         let places = missing_places(st, &changed.chunks)?;
         if places.is_empty() || places.len() > MOST_PLACES {
             return Ok(places.is_empty());
         }
         self.remember_mtime(st)?;
-        // Where the store keeps none, a flush says why.
+        // If the store reserves nothing, a flush reports the reason.
         let kept =
             places.iter().all(|place| self.store.reserve(place.start, place.end - place.start).is_ok());
         self.restore_mtime(st);
@@ -76,7 +78,7 @@ impl File {
     }
 }
 
-/// Whether a flush would have to sync: after a clean record, or to overwrite what is stored.
+/// Whether a flush needs a sync, because of a clean record or because it overwrites stored data.
 fn needs_sync(st: &State, changed: &Changed) -> Result<bool> {
     let on_disk = st.stored.records.on_disk;
     if changed.is_empty() || on_disk != OnDisk::Dirty {
@@ -88,7 +90,8 @@ fn needs_sync(st: &State, changed: &Changed) -> Result<bool> {
     changed.all().try_fold(false, |any, index| Ok(any || overwrites(index)?))
 }
 
-/// Where in the store these chunks go that have no data there yet, with the pages of entries that they need.
+/// Ranges in the store for those of these chunks that have no data there yet, and for the entry pages
+/// they need.
 fn missing_places(st: &State, chunks: &[u64]) -> Result<Vec<Range<u64>>> {
     let tree = &st.stored.tree;
     let mut places: Vec<Range<u64>> = Vec::new();
@@ -99,7 +102,7 @@ fn missing_places(st: &State, chunks: &[u64]) -> Result<Vec<Range<u64>>> {
     for of_group in chunks.chunk_by(|a, b| layout::group_of(*a) == layout::group_of(*b)) {
         let group = layout::group_of(of_group[0]);
         let is_new = group >= layout::groups(tree.size());
-        // Those of the first group lie in the header page.
+        // The entries of the first group are in the header page.
         let is_hole = || -> Result<bool> { Ok(tree.entries(group)?.iter().all(|e| *e == Entry::default())) };
         if is_new || group > 0 && is_hole()? {
             add(layout::entries_offset(group), layout::PAGE);

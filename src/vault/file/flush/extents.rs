@@ -1,4 +1,4 @@
-//! Extents that are full: each starts its way to the store while the next one fills.
+//! Full extents: each starts on its way to the store while the next one fills.
 
 use super::{growing_end, size_with};
 use crate::{
@@ -16,18 +16,20 @@ use crate::{
 };
 use std::sync::{Arc, atomic::Ordering};
 
-/// Bytes of full extents that wait for one sync together, at most, while others are in flight.
+/// While other writes are in flight, full extents of up to this many bytes wait to share one sync.
 const GATHERED: usize = if cfg!(test) { 1 << 20 } else { 8 << 20 };
-/// The part of the memory for extents that those of all files may take which wait so.
+/// Full extents that wait in this way may use 1/`WAITING` of the memory for extents, over all files.
 const WAITING: usize = 4;
-/// The part of the buffers' memory that extents leave to others: of a file that has none, and of one that has some
-/// already. So there is one for each stream although some are quicker to take them.
+/// Extents leave 1/`SPARED` of the buffers' memory free for a file's first extent, and
+/// 1/`SPARED_BY_SECOND` for further ones. This leaves an extent for each stream even if some are quicker
+/// to take theirs.
 const SPARED: usize = 4;
 const SPARED_BY_SECOND: usize = 2;
 
 impl File {
-    /// Starts full extents. Where that takes a sync, and one is under way already, some gather. If
-    /// it fails their chunks stay buffered, and the next write meets the error.
+    /// Starts full extents. If that needs a sync and enough writes are in flight already, waits for more
+    /// extents to share it. If starting fails, the chunks stay buffered, and the next write reports the
+    /// error.
     pub(in crate::vault::file) fn start_full(self: &Arc<Self>, st: &mut State) {
         if st.dirty.flushes_through {
             return;
@@ -78,7 +80,7 @@ impl File {
             .filter_map(|first| st.dirty.buffer.extent_over(*first))
             .flat_map(Extent::chunks)
             .collect();
-        // New chunks before them that are buffered by themselves go along.
+        // New chunks before these extents that are buffered individually are included.
         let new = layout::chunks(st.planned_size())..extents.iter().copied().max().unwrap_or(0);
         chunks.extend(if new.is_empty() { Vec::new() } else { st.dirty.buffer.single(new) });
         chunks.sort_unstable();
@@ -92,7 +94,7 @@ impl File {
         Ok(())
     }
 
-    /// Flushes the chunk that the flushed version ends in, at its new length, or the hole that it becomes.
+    /// Flushes the last chunk of the flushed version at its new length, or the hole that it becomes.
     fn flush_end(&self, st: &mut State, end: u64) -> Result<()> {
         self.complete_all(st);
         st.dirty.buffer.spill_extent_of(end);
@@ -103,7 +105,8 @@ impl File {
         self.flush_now(st, size, &changed, &[])
     }
 
-    /// Begins an extent if the chunk, which is not buffered, continues a stream, and there is memory for one.
+    /// Begins an extent if the chunk, which is not buffered yet, continues a stream and there is memory
+    /// for one.
     pub(in crate::vault::file) fn begin_extent(&self, st: &mut State, index: u64) {
         let (streams, memory) = self.streams();
         let Some(range) = st.dirty.buffer.wants_extent(index, streams, memory) else { return };
@@ -115,25 +118,26 @@ impl File {
         };
         let mut pair = get(st);
         while pair.is_none() && !st.dirty.in_flight.is_empty() {
-            // The file's own writes hold some. The next write meets the error of one that fails.
+            // The file's own writes hold some buffers. If one fails, the next write reports the error.
             let _ = self.complete_first(st);
             pair = get(st);
         }
-        // What failed meanwhile is in the buffer again, perhaps in this range.
+        // Chunks of a failed write are in the buffer again, perhaps in this range.
         if let Some(pair) = pair {
             st.dirty.buffer.begin_extent(range, pair);
         }
     }
 
-    /// How many files are written as streams, this one too, and the memory for extents of all of them, in bytes.
+    /// Number of files written as streams, including this one, and the memory for all their extents in
+    /// bytes.
     fn streams(&self) -> (usize, usize) {
         let bound = self.context.budget.buffers;
         (self.context.buffered.streams.load(Ordering::Relaxed).max(1), bound - bound / SPARED)
     }
 }
 
-/// These extents and those before them, behind the flushed version's end, that their writer has left: a killed mount leaves no
-/// gap in what was written in order.
+/// These extents, and earlier ones past the flushed version's end that their writer has passed. Including
+/// those ensures that killing the mount leaves no gap in data written in order.
 fn with_those_passed(st: &State, full: &[u64]) -> Vec<u64> {
     let (flushed, last) = (layout::chunks(st.planned_size()), full.iter().copied().max().unwrap_or(0));
     let is_passed = |extent: &&Extent| {

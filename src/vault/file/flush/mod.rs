@@ -1,7 +1,8 @@
-//! Flush: what leaves the write buffer, when, and in how many writes.
+//! Flush: which chunks leave the write buffer, when, and in how many writes.
 //!
-//! A full extent is a write of its own, and so are the chunks that are buffered by themselves. A flush waits for its writes;
-//! `extents` and `singles` start them behind the application's back, and `close` decides what a close leaves to the flusher.
+//! Each full extent is one write, and so are the individually buffered chunks together. A flush waits for
+//! its writes. `extents` and `singles` start writes in the background, and `close` decides which data a
+//! close leaves to the flusher.
 
 mod close;
 mod extents;
@@ -17,10 +18,10 @@ use super::{
 use crate::{format::layout, vault::Result};
 
 impl File {
-    /// Flushes all that is buffered or in flight.
+    /// Flushes everything buffered or in flight.
     ///
     /// # Errors
-    /// The store's. What could not be stored stays buffered.
+    /// The store's. Data that could not be stored stays buffered.
     pub(super) fn flush_all(&self, st: &mut State) -> Result<()> {
         self.complete_all(st);
         st.dirty.gaps.clear();
@@ -37,7 +38,7 @@ impl File {
         Ok(())
     }
 
-    /// Flushes nothing, with a record: so that there is one, or that the newest one is right.
+    /// Flushes no chunks, only a record: to create the first one, or to correct the newest.
     ///
     /// # Errors
     /// The store's.
@@ -46,7 +47,7 @@ impl File {
         self.flush_now(st, st.stored.tree.size(), &Changed::default(), &[])
     }
 
-    /// Flushes these chunks here and now. Nothing may be in flight.
+    /// Flushes these chunks synchronously. Nothing may be in flight.
     fn flush_now(&self, st: &mut State, size: u64, changed: &Changed, extents: &[u64]) -> Result<()> {
         self.prepare_to_load(st, changed)?;
         let write = self.load_write(st, size, changed, extents)?;
@@ -54,18 +55,19 @@ impl File {
     }
 }
 
-/// All that is buffered.
+/// Everything that is buffered.
 fn all_changed(st: &State) -> Changed {
     Changed { chunks: st.dirty.buffer.written(0..u64::MAX), holes: st.dirty.buffer.holes(0..u64::MAX) }
 }
 
-/// The size of the flushed version once these chunks are in it, too.
+/// Size of the flushed version once these chunks are part of it.
 fn size_with(st: &State, changed: &Changed) -> u64 {
     st.dirty.size.min(changed.range().end * layout::CHUNK).max(st.planned_size())
 }
 
-/// The chunk that the flushed version ends in the middle of, if the file has grown since. It must be written
-/// again before, or together with, what makes the version larger: its tag covers its length.
+/// The flushed version's last chunk, if it is incomplete and the file has grown since. It must be written
+/// again before, or together with, anything that makes the version larger, because its tag covers its
+/// length.
 fn growing_end(st: &State) -> Option<u64> {
     let planned = st.planned_size();
     (st.dirty.size > planned && !planned.is_multiple_of(layout::CHUNK)).then_some(planned / layout::CHUNK)

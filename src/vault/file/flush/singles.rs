@@ -1,4 +1,4 @@
-//! Chunks that are buffered by themselves: flushed where there are many of them.
+//! Individually buffered chunks, which are flushed once there are many of them.
 
 use super::growing_end;
 use crate::{
@@ -18,11 +18,12 @@ use crate::{
 };
 use std::sync::{Arc, atomic::Ordering};
 
-/// How many of them are worth flushing where all files together have used their share of the memory.
+/// Bytes of them in one file that are worth flushing once all files together have used their share of the
+/// memory.
 const WORTH_FLUSHING: usize = 1 << 20;
 
 impl File {
-    /// Makes room in a buffer that is full, or that has something in it which could not be stored.
+    /// Flushes chunks if the buffer is full, or if it holds something that could not be stored.
     ///
     /// # Errors
     /// The store's.
@@ -30,7 +31,7 @@ impl File {
         if !st.dirty.write_failed && !self.is_full(st) {
             return Ok(());
         }
-        // The last chunk will most likely be written on, so it stays.
+        // The last chunk will most likely be extended, so it stays.
         let bound = |st: &State| {
             (st.dirty.size.min(st.dirty.gaps.first()) / layout::CHUNK).min(first_new_in_extents(st))
         };
@@ -38,14 +39,14 @@ impl File {
             if !st.dirty.write_failed && self.may_wait_behind_gap(st) {
                 return Ok(());
             }
-            // So much behind a gap: it is a hole.
+            // The buffer is full behind a gap, so the gap is taken for a hole.
             st.dirty.gaps.clear();
         }
         let bound = bound(st);
         if st.dirty.write_failed && st.dirty.buffer.single(0..bound).is_empty() {
             return self.flush_all(st);
         }
-        // Here and now, so that the error comes out.
+        // Synchronous, so that the error is reported.
         if st.dirty.write_failed || !st.dirty.buffer.holes(0..bound).is_empty() {
             self.complete_all(st);
             if let Some(write) = self.load_singles(st, bound)? {
@@ -62,7 +63,8 @@ impl File {
         Ok(())
     }
 
-    /// Whether the chunks that are buffered by themselves are to be flushed: they are many, or all files together have many.
+    /// Whether the individually buffered chunks should be flushed: the file has many, or all files
+    /// together do.
     fn is_full(&self, st: &State) -> bool {
         let single = st.dirty.buffer.single_bytes();
         let all = self.context.buffered.single.load(Ordering::Relaxed) * CHUNK;
@@ -71,14 +73,15 @@ impl File {
         single >= self.context.budget.singles || crowded
     }
 
-    /// Whether a full buffer may stay so until the kernel fills a gap. What other files have is the reason to flush only where
-    /// that is half as much again as makes all of them flush: the kernel is usually about to fill it.
+    /// Whether a full buffer may wait until the kernel fills a gap, which it is usually about to do. The
+    /// total over all files forces a flush only at 1.5 times the limit of `is_full`.
     fn may_wait_behind_gap(&self, st: &State) -> bool {
         let all = self.context.buffered.single.load(Ordering::Relaxed) * CHUNK;
         st.dirty.buffer.single_bytes() < self.context.budget.singles && all < 3 * self.context.budget.behind
     }
 
-    /// Loads a write of the chunks below `bound` that are buffered by themselves, if there are any and they may go.
+    /// Loads a write of the individually buffered chunks below `bound`, if there are any and they may be
+    /// stored now.
     fn load_singles(&self, st: &mut State, bound: u64) -> Result<Option<InFlight>> {
         let size = st.dirty.size.min(bound.saturating_mul(layout::CHUNK)).max(st.planned_size());
         if size > st.planned_size()
@@ -94,9 +97,10 @@ impl File {
         self.load_write(st, size, &changed, &[]).map(Some)
     }
 
-    /// Whether the chunks below `bound` that are buffered by themselves may go while another write is in flight: one can be
-    /// sealed then while the other is stored. A chunk of that write has a slot of the epoch already, and cannot
-    /// get another; and a file that waits for memory must not hold any.
+    /// Whether the individually buffered chunks below `bound` may be loaded while another write is in
+    /// flight: one can then be sealed while the other is stored. A chunk of that other write already has
+    /// a slot of the epoch and cannot get a second one. And a file that waits for memory must not hold
+    /// any.
     fn may_join(&self, st: &State, bound: u64) -> bool {
         let singles = st.dirty.buffer.single(0..bound);
         let memory = self.context.router.buffers.usage();
@@ -106,7 +110,8 @@ impl File {
     }
 }
 
-/// The first chunk in an extent that the flushed version does not reach. Chunks behind it would leave a gap.
+/// The first chunk in an extent past the flushed version's end. Flushing chunks behind it would leave a
+/// gap.
 fn first_new_in_extents(st: &State) -> u64 {
     let flushed = layout::chunks(st.planned_size());
     let new = |extent: &Extent| extent.chunks().find(|index| *index >= flushed);

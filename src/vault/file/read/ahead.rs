@@ -1,6 +1,7 @@
-//! Read-ahead: which readers of a file go through it in steps, and what is opened before they ask for it.
+//! Read-ahead: recognises readers that proceed through a file in steps, and plans which chunks to open
+//! before they ask.
 //!
-//! Nothing here touches the store, nor opens a window.
+//! This module neither touches the store nor opens windows.
 
 use super::window::{ReadAheadMemory, Window};
 use crate::{
@@ -16,58 +17,59 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Readers of one file that are told apart.
+/// Maximum readers of one file that are tracked.
 const STREAMS: usize = 16;
-/// Bytes ahead of a reader to begin with; doubled with every step that was foreseen.
+/// Initial bytes ahead of a reader. Doubled with every expected step.
 const FIRST_REACH: u64 = 128 << 10;
-/// Bytes ahead of a reader at most.
+/// Maximum bytes ahead of a reader.
 const LAST_REACH: u64 = 8 << 20;
-/// Windows that these are made of at most. With fewer threads to open them, windows and reach are shorter: long ones
-/// would leave the processor's caches between the store and the reader.
+/// Maximum windows that cover `LAST_REACH`. With fewer threads to open them, windows and distance are
+/// shorter, because long windows would leave the CPU caches between the store and the reader.
 const WINDOWS_AHEAD: u64 = 8;
-/// Bytes of a window for each thread, and at most: what one batch opens.
+/// Bytes of a window per thread, and its maximum, which is what one batch opens.
 const WINDOW_OF_THREAD: u64 = 256 << 10;
 const WINDOW: u64 = 2 << 20;
-/// Windows behind a reader's present one that stay: requests overtake one another.
+/// Windows kept behind a reader's current one, because requests overtake one another.
 const KEPT_BEHIND: u64 = 1;
 /// Steps ahead of a reader that leaves gaps.
 const STEPS: u64 = 8;
-/// Shortest request with gaps worth a window of its own: below, opening it at once costs less.
+/// Shortest request with gaps that is worth a window. Opening a shorter one on demand costs less.
 const GAP_REQUEST: u64 = 16 << 10;
-/// Steps in a row that make a reader one with a pattern: of the places where one of `STREAMS` readers would go on, a
-/// reader of random places hits one by chance every now and then, but hardly the next one too.
+/// Consecutive expected steps after which a reader has a pattern. With up to `STREAMS` tracked positions,
+/// a random reader hits one by chance now and then, but rarely the next one, too.
 const STEADY: u32 = 2;
-/// Requests of a file's other readers after which one that made none has stopped.
+/// A reader is considered stopped after this many requests by the file's other readers.
 const STOPPED: u64 = 64;
-/// A file that nobody read from for so long gives up its windows.
+/// A file that was not read for this long gives up its windows.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// A reader that goes through the file in equal steps.
+/// A reader that proceeds through the file in equal steps.
 struct Stream {
     id: u64,
-    /// Its last request.
+    /// Start of its last request.
     at: u64,
     end: u64,
-    /// From the request before that to it.
+    /// Distance from the previous request to the last one.
     step: i64,
-    /// How often it has gone on as expected; to begin at the beginning counts as once.
+    /// Number of expected steps. Starting at offset 0 counts as one.
     foreseen: u32,
     reach: u64,
-    /// Where the next window is due: its start, or its end for a reader that goes backward.
+    /// Edge of the next window: its start, or its end for a backward reader.
     edge: Option<u64>,
     used: u64,
 }
 
 impl Stream {
-    /// Whether it will hardly make another request of a file of `size` bytes: it came to the end of its way, or has made
-    /// none while the others went on. `requests` counts those of all.
+    /// Whether the reader is unlikely to make another request: it has reached the end of a file of `size`
+    /// bytes (or its start, if it reads backward), or it has stopped while others continued. `requests`
+    /// counts the requests of all readers.
     fn has_ended(&self, size: u64, requests: u64) -> bool {
         let at_end = self.end >= size || self.step < 0 && self.at == 0;
         self.used < requests && at_end || self.used + STOPPED < requests
     }
 }
 
-/// What a request leads to.
+/// Result of recording a request.
 #[derive(Default)]
 pub(in crate::vault::file) struct Found {
     /// The windows that hold parts of it.
@@ -80,25 +82,25 @@ pub(in crate::vault::file) struct Found {
 pub(in crate::vault::file) struct Ahead {
     streams: Vec<Stream>,
     windows: Vec<Arc<Window>>,
-    /// Which content the windows are of.
+    /// Id of the content from which the windows are opened.
     content: u64,
     requests: u64,
     last: u64,
-    /// Whether who reads the beginning goes on, as far as was seen last.
+    /// Whether the last reader that started at offset 0 continued.
     goes_on: bool,
     windows_begun: u64,
     used_at: Instant,
-    /// The windows of all files, and how many bytes may be in them.
+    /// The windows of all files, and the maximum bytes in them.
     all: Arc<ReadAheadMemory>,
     most: usize,
-    /// Bytes of a window at most.
+    /// Maximum bytes of a window.
     window: u64,
-    /// Whether this file is one of those.
+    /// Whether this file is counted in `all.files`.
     counts: bool,
 }
 
 impl Ahead {
-    /// No readers yet. In the windows of all files there may be `most` bytes; `threads` open one together.
+    /// No readers yet. The windows of all files may use `most` bytes; `threads` open one window together.
     pub(in crate::vault::file) fn new(all: Arc<ReadAheadMemory>, most: usize, threads: usize) -> Self {
         Ahead {
             streams: Vec::new(),
@@ -116,7 +118,7 @@ impl Ahead {
         }
     }
 
-    /// Notes whether this is one of the files that are read so.
+    /// Counts or uncounts this file as one with read-ahead.
     fn count(&mut self, counts: bool) {
         match (std::mem::replace(&mut self.counts, counts), counts) {
             (false, true) => _ = self.all.files.fetch_add(1, Ordering::Relaxed),
@@ -125,19 +127,19 @@ impl Ahead {
         }
     }
 
-    /// How far ahead of a reader windows may be.
+    /// Maximum distance of windows ahead of a reader.
     fn last_reach(&self) -> u64 {
         LAST_REACH.min(WINDOWS_AHEAD * self.window)
     }
 
-    /// How far they may be so that every file gets its share: about as much again is in the
-    /// window that the reader is in and in those that are kept behind it.
+    /// Maximum distance that still leaves every file its share of the memory. About as much again is used
+    /// by the reader's current window and those kept behind it.
     fn farthest(&self) -> u64 {
         let files = self.all.files().max(1);
         ((self.most / files / 2) as u64).min(self.last_reach()).max(FIRST_REACH)
     }
 
-    /// Notes a request for bytes of a file of `size` bytes and this content.
+    /// Records a request for bytes of a file of `size` bytes with this content id.
     pub(in crate::vault::file) fn note(&mut self, bytes: Range<u64>, size: u64, content: u64) -> Found {
         if self.content != content && holds(Rule::SameContent) {
             self.windows.clear();
@@ -150,7 +152,7 @@ impl Ahead {
         let chunks = chunks_of(&bytes);
         let holds = |w: &&Arc<Window>| w.chunks.start < chunks.end && chunks.start < w.chunks.end;
         let windows: Vec<_> = self.windows.iter().filter(holds).cloned().collect();
-        // What is behind makes room for what is ahead.
+        // Windows behind the reader make room for those ahead.
         if let Some(first) = windows.first() {
             let (stream, number) = (first.stream, first.number);
             self.windows.retain(|w| w.stream != stream || w.number + KEPT_BEHIND >= number);
@@ -161,7 +163,7 @@ impl Ahead {
         Found { windows, begun }
     }
 
-    /// Gives up what was opened for readers if all of them stopped reading. Returns whether they did.
+    /// Drops all windows and readers if the file is idle. Returns whether it is.
     pub(in crate::vault::file) fn end_if_idle(&mut self) -> bool {
         let idle = self.used_at.elapsed() >= IDLE;
         if idle {
@@ -170,14 +172,15 @@ impl Ahead {
         idle
     }
 
-    /// Gives up what was opened for readers: there are none any more.
+    /// Drops all windows and readers: there are none any more.
     pub(in crate::vault::file) fn end(&mut self) {
         self.windows.clear();
         self.streams.clear();
         self.count(false);
     }
 
-    /// The same for those readers that ended, so that the others, of this file or another, have the memory.
+    /// Drops the windows of readers that ended, so that other readers, of this file or another, can use
+    /// the memory.
     fn drop_ended(&mut self, size: u64) {
         let (windows, requests) = (&mut self.windows, self.requests);
         for stream in self.streams.iter_mut().filter(|s| s.edge.is_some() && s.has_ended(size, requests)) {
@@ -186,7 +189,7 @@ impl Ahead {
         }
     }
 
-    /// The place in `streams` of the reader whose next step this is, if it has a pattern.
+    /// Index in `streams` of the reader whose next step this is, if it has a pattern.
     fn recognise(&mut self, bytes: &Range<u64>) -> Option<usize> {
         let steps_to = |s: &Stream| {
             bytes.start == s.end || s.step != 0 && s.at.checked_add_signed(s.step) == Some(bytes.start)
@@ -210,7 +213,7 @@ impl Ahead {
             stream.reach = (stream.reach * 2).max((bytes.end - bytes.start) * 2).min(LAST_REACH);
             return Some(number);
         }
-        // Requests of one reader that overtook one another.
+        // Requests of one reader overtook one another.
         let near = |s: &&mut Stream| {
             s.foreseen >= STEADY && bytes.end > s.end.saturating_sub(s.reach) && bytes.start < s.end + s.reach
         };
@@ -224,8 +227,8 @@ impl Ahead {
         self.new_stream(bytes)
     }
 
-    /// Remembers a reader. One that starts at the beginning will most likely go on, unless the last one that
-    /// did has not: it is a header that is read there, time and again.
+    /// Starts tracking a reader. One that starts at offset 0 will most likely continue, unless the last
+    /// such reader did not; then a header is probably being read repeatedly.
     fn new_stream(&mut self, bytes: &Range<u64>) -> Option<usize> {
         let returns = |s: &Stream| bytes.start == 0 && s.at == 0 && s.foreseen < STEADY;
         let same = self.streams.iter().position(returns);
@@ -253,7 +256,7 @@ impl Ahead {
         (bytes.start == 0 && self.goes_on).then_some(self.streams.len() - 1)
     }
 
-    /// Windows up to the reach of a stream.
+    /// Begins windows up to the distance of a stream.
     fn plan(&mut self, number: usize, bytes: &Range<u64>, size: u64) -> Vec<Arc<Window>> {
         self.count(true);
         let stream = &self.streams[number];
@@ -289,7 +292,7 @@ impl Ahead {
         begun
     }
 
-    /// A window for each of the next requests of a reader that leaves gaps.
+    /// Begins a window for each of the next requests of a reader that leaves gaps.
     fn plan_steps(&mut self, number: usize, bytes: &Range<u64>, size: u64) -> Vec<Arc<Window>> {
         let (id, step) = (self.streams[number].id, self.streams[number].step);
         let (mut begun, len) = (Vec::new(), bytes.end - bytes.start);
@@ -313,7 +316,7 @@ impl Ahead {
         begun
     }
 
-    /// Adds a window, unless that would be more memory than there is.
+    /// Adds a window. Returns false if there is no memory for it.
     fn begin(&mut self, stream: u64, bytes: Range<u64>, begun: &mut Vec<Arc<Window>>) -> bool {
         let chunks = chunks_of(&bytes);
         let numbers = (stream, self.windows_begun + 1);

@@ -1,5 +1,5 @@
-//! Chunks opened where they were read to, on all threads of the CPU. A thread takes as many that lie one after the other
-//! in the store as it finds in its cache when it opens them.
+//! Opens chunks in the buffer they were read into, on all CPU threads. Each thread takes a run of chunks
+//! that is contiguous in the store and small enough to be still in the cache when it is opened.
 
 use crate::{
     crypto::{
@@ -15,16 +15,17 @@ use crate::{
     },
 };
 
-/// Chunks of a portion at least, if there are as many: two vectors of the widest kind. It has a group of them at most.
+/// Minimum chunks of a portion, if available: two of the widest vectors. A portion never exceeds one
+/// group.
 const LEAST: usize = 16;
 
-/// Chunks of one group, ascending, and the memory from the first of them to the last.
+/// Ascending chunks of one group, and the memory from the first of them to the last.
 pub(super) struct Portion<'a> {
     chunks: &'a [ChunkJob],
     memory: &'a mut [u8],
 }
 
-/// Shares chunks out among threads. Each chunk has its place in `content`.
+/// Divides chunks among threads. Each chunk has its place in `content`.
 pub(super) fn portions<'a>(
     mut chunks: &'a [ChunkJob],
     content: &'a mut [u8],
@@ -47,8 +48,8 @@ pub(super) fn portions<'a>(
 }
 
 impl File {
-    /// Reads the ciphertext of the chunks to their places. What lies between them is overwritten later or never looked
-    /// at, unless the chunks are read `apart`.
+    /// Reads the ciphertext of the chunks to their places. Unless `apart`, bytes between them are
+    /// overwritten with data that is never used.
     pub(super) fn read_portion(&self, portion: &mut Portion, apart: bool) -> Result<()> {
         let Portion { chunks, memory } = portion;
         let (Some(first), Some(last)) = (chunks.first(), chunks.last()) else { return Ok(()) };
@@ -63,7 +64,7 @@ impl File {
         chunks.iter().find(is_cut).map_or(Ok(()), |cut| Err(damaged_chunk(cut.id.index)))
     }
 
-    /// Opens chunks that were read, in place.
+    /// Opens chunks in place after they were read.
     pub(super) fn open_portion(&self, keys: &ChunkKeys, portion: &mut Portion) -> Result<()> {
         let Portion { chunks, memory } = portion;
         let (mut at, mut rest) = (chunks.first().map_or(0, |first| first.offset), &mut **memory);
@@ -72,7 +73,7 @@ impl File {
             let (_, from) = std::mem::take(&mut rest).split_at_mut(job.offset - at);
             let (chunk, after) = from.split_at_mut(CHUNK);
             (at, rest) = (job.offset + CHUNK, after);
-            // A tail that was grown since reads as zeros up to the end of its chunk.
+            // If the last chunk has grown since, it reads as zeros up to its new end.
             let (data, grown) = chunk.split_at_mut(job.len);
             grown.fill(0);
             bytes += data.len();
@@ -82,7 +83,7 @@ impl File {
         metrics::measure(Activity::Batch, bytes, open).map_err(|place| damaged_chunk(chunks[place].id.index))
     }
 
-    /// Reads chunks to their places in `content` and opens them there, on all threads of the CPU.
+    /// Reads chunks to their places in `content` and opens them there, on all CPU threads.
     pub(super) fn open_in_place(
         &self,
         keys: &ChunkKeys,

@@ -1,4 +1,4 @@
-//! A long range of chunks opened at once: one read of the store, one batch, one buffer of plaintext.
+//! Opens a long range of chunks at once: one read of the store, one batch, one plaintext buffer.
 
 use super::{in_place::portions, locate::slot_to_open};
 use crate::{
@@ -24,58 +24,59 @@ use std::sync::Arc;
 /// Plaintext of a range of whole chunks.
 pub(in crate::vault::file) struct PlainRange {
     buffer: Buffer,
-    /// Where it begins in the file.
+    /// Offset of the range in the file.
     start: u64,
-    /// Bytes up to its end, or the file's.
+    /// Bytes up to the end of the range or of the file, whichever comes first.
     len: usize,
-    /// Which content of the file it is of.
+    /// Id of the content from which the range was read.
     pub(super) content: u64,
 }
 
 impl PlainRange {
-    /// Up to `len` bytes from `offset` on, fewer where the range ends.
+    /// Up to `len` bytes at `offset`, fewer at the end of the range.
     pub(in crate::vault::file) fn part(&self, offset: u64, len: usize) -> &[u8] {
         let from = usize::try_from(offset.saturating_sub(self.start)).unwrap_or(usize::MAX).min(self.len);
         &self.buffer[from..from.saturating_add(len).min(self.len)]
     }
 }
 
-/// What becomes of the file's lock while chunks are read from the store.
+/// Whether the file's lock is held while chunks are read from the store.
 enum Lock {
     Released,
     Held,
 }
 
-/// What a range is made of, gathered under the file's lock.
+/// The sources of a range's chunks, collected under the file's lock.
 #[derive(Default)]
 struct Parts {
-    /// Chunks that the store has, ascending, at their places.
+    /// Chunks in the store, ascending, each with its offset in the range.
     stored: Vec<ChunkJob>,
-    /// Chunks that are not in the store: zeros, or what the write buffer has (copied into the input).
+    /// Chunks not in the store: zeros, or chunks from the write buffer, which are copied into the input.
     zeros: Vec<u64>,
     buffered: Vec<u64>,
 }
 
-/// A range as it was found.
+/// The sources of a range, and the state at that moment.
 struct Found<'a> {
-    /// Its first chunk.
+    /// First chunk of the range.
     first: u64,
-    /// Bytes up to its end, or the file's.
+    /// Bytes up to the end of the range or of the file, whichever comes first.
     len: usize,
-    /// Which content of the file it is of.
+    /// Id of the file's content.
     version: u64,
     parts: Parts,
-    /// Whose keys open what is stored; `None` if nothing is.
+    /// Keys for the stored chunks; `None` if there are none.
     identity: Option<Arc<Identity>>,
-    /// The file's lock, if it is held until all is read.
+    /// The file's lock, if it is held until everything is read.
     _held: Option<RwLockReadGuard<'a, State>>,
 }
 
 impl File {
-    /// Opens the chunks of a range, as far as they exist: the file may have been cut since the range was chosen.
+    /// Opens the chunks of a range that exist. The file may have been truncated since the range was
+    /// chosen.
     ///
     /// # Errors
-    /// `Damaged` if one does not authenticate, or what leads to it; else the store's.
+    /// `Damaged` if a chunk, or a page above it, does not authenticate; otherwise the store's.
     pub(in crate::vault::file) fn open_range(&self, chunks: ChunkRange) -> Result<PlainRange> {
         match self.try_open_range(chunks.clone(), Lock::Released) {
             Err(Error::Damaged(_)) if holds(Rule::ReadAgainHeld) => self.try_open_range(chunks, Lock::Held),
@@ -83,11 +84,11 @@ impl File {
         }
     }
 
-    /// Reads whole chunks straight into `out`, opens them there on the CPU, and returns how many bytes there are: fewer
-    /// only at the end of the file. `None` if `out` would cut some.
+    /// Reads whole chunks directly into `out` and opens them there on the CPU. Returns the number of
+    /// bytes: fewer only at the end of the file. `None` if `offset` or `out` would split a chunk.
     ///
     /// # Errors
-    /// As `open_range`, and `Damaged` if the stored file has not the right length; the content of `out` is then
+    /// As `open_range`, and `Damaged` if the stored length is wrong; the content of `out` is then
     /// unspecified.
     pub fn read_whole_chunks(&self, offset: u64, out: &mut [u8]) -> Result<Option<usize>> {
         let cut = !offset.is_multiple_of(layout::CHUNK) || !out.len().is_multiple_of(CHUNK);
@@ -115,16 +116,17 @@ impl File {
         Ok(found.len)
     }
 
-    /// Opens a range. With the lock released a chunk may be overwritten while it is read, and then does not verify.
+    /// Opens a range. With the lock released, a chunk may be overwritten while it is read; it then does
+    /// not verify.
     fn try_open_range(&self, chunks: ChunkRange, lock: Lock) -> Result<PlainRange> {
-        // The buffers first: no thread should hold a file while it waits for memory.
+        // Get the buffers first: no thread should lock a file while it waits for memory.
         let (mut content, spare) = self.buffers_for((chunks.end - chunks.start) as usize * CHUNK);
         let mut found = self.find(&chunks, &mut content, lock)?;
         match (spare, &found.identity) {
             (None, _) | (Some(_), None) => self.fill_in_place(&found, &mut content)?,
             (Some(output), Some(identity)) => {
                 let Parts { stored, zeros, buffered } = std::mem::take(&mut found.parts);
-                // What is buffered is in its place already.
+                // Buffered chunks are in place already.
                 let apart = !buffered.is_empty();
                 let mut portions = portions(&stored, &mut content, 1);
                 portions.iter_mut().try_for_each(|portion| self.read_portion(portion, apart))?;
@@ -137,10 +139,10 @@ impl File {
         Ok(PlainRange { buffer: content, start: chunks.start * layout::CHUNK, len, content: version })
     }
 
-    /// Finds out what a range is made of, under the file's lock.
+    /// Collects the sources of a range under the file's lock.
     fn find(&self, chunks: &ChunkRange, content: &mut [u8], lock: Lock) -> Result<Found<'_>> {
         let st = self.state_with_slots(chunks)?;
-        // A write that was waited for may have broken it. (Whether the length is right was looked at before.)
+        // A write completed above may have broken the state. The length was checked earlier.
         st.check_readable(0)?;
         let start = chunks.start * layout::CHUNK;
         let end = st.dirty.size.min(chunks.end * layout::CHUNK).max(start);
@@ -151,18 +153,19 @@ impl File {
         Ok(Found { first: chunks.start, len: (end - start) as usize, version, parts, identity, _held })
     }
 
-    /// Reads and opens what was found, in place.
+    /// Reads and opens these chunks in place.
     fn fill_in_place(&self, found: &Found, content: &mut [u8]) -> Result<()> {
         let Parts { stored, zeros, buffered } = &found.parts;
         if let Some(identity) = &found.identity {
-            // What is buffered is in its place already.
+            // Buffered chunks are in place already.
             self.open_in_place(&identity.keys.chunk, stored, content, !buffered.is_empty())?;
         }
         fill_zeros(found.first, zeros, content);
         Ok(())
     }
 
-    /// Where the content of each chunk is. What is in the write buffer is copied to its place in `content`.
+    /// Finds the content of each chunk. Chunks in the write buffer are copied to their place in
+    /// `content`.
     fn parts(&self, st: &State, chunks: &ChunkRange, content: &mut [u8]) -> Result<Parts> {
         let size = st.stored.tree.size();
         // Most chunks of a file are stored.
@@ -192,7 +195,7 @@ impl File {
         Ok(parts)
     }
 
-    /// Where chunks of so many bytes are read to, and where they are opened to unless that is done in place.
+    /// An input buffer of this many bytes, and an output buffer unless chunks are opened in place.
     fn buffers_for(&self, len: usize) -> (Buffer, Option<Buffer>) {
         let router = &self.context.router;
         if router.opens_in_place() {
@@ -202,7 +205,7 @@ impl File {
         (input, Some(output))
     }
 
-    /// `copied` are the places of chunks that are plaintext already.
+    /// `copied`: offsets of chunks that are plaintext already.
     fn open_batch(
         &self,
         identity: &Identity,
@@ -218,7 +221,7 @@ impl File {
         if let Some(job) = batch.jobs.iter().find(|job| !job.ok) {
             return Err(damaged_chunk(job.id.index));
         }
-        // The rest of a chunk that the end of the file cuts short reads as zeros.
+        // A chunk that the end of the file cuts short is filled with zeros.
         for job in batch.jobs.iter().filter(|job| job.len < CHUNK) {
             batch.output[job.offset + job.len..job.offset + CHUNK].fill(0);
         }
@@ -229,7 +232,7 @@ impl File {
     }
 }
 
-/// Where a chunk is in a range that begins with the chunk `first`.
+/// Offset of a chunk in a range that begins with the chunk `first`.
 fn place(first: u64, index: u64) -> usize {
     (index - first) as usize * CHUNK
 }
@@ -241,7 +244,7 @@ fn fill_zeros(first: u64, zeros: &[u64], content: &mut [u8]) {
     }
 }
 
-/// First chunk behind the group of `index`.
+/// The first chunk after the group of `index`.
 fn group_end(index: u64) -> u64 {
     layout::first_chunk(layout::group_of(index) + 1)
 }

@@ -1,4 +1,5 @@
-//! Where the content of a chunk is: in the buffer, in the store under a slot, or nowhere, so that it reads as zeros.
+//! Finds the content of a chunk: in the buffer, in the store under a slot, or nowhere, in which case it
+//! reads as zeros.
 
 use crate::{
     crypto::chunk::ChunkId,
@@ -21,14 +22,15 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Chunks of a read from which on the slots of the groups behind it are loaded along, and how many groups that are
-/// (8 MiB). A reader of a long range often goes on, and loading slots keeps the file's other readers
-/// waiting until those before have the chunks that they read.
+/// A read of at least `LONG` chunks also loads the slots of the next `ALONG` groups (8 MiB). A reader of
+/// a long range often continues. Loading slots takes the write lock, which waits for the file's current
+/// readers and blocks new ones.
 const LONG: u64 = layout::GROUP;
 const ALONG: u64 = 32;
 
 impl File {
-    /// The file's state, with the slots of these chunks loaded as far as they exist, and none of them in flight.
+    /// The file's state, with the slots of these chunks loaded, if they exist, and none of the chunks in
+    /// flight.
     pub(super) fn state_with_slots(&self, chunks: &ChunkRange) -> Result<RwLockReadGuard<'_, State>> {
         let st = self.state.read();
         if is_at_hand(&st, chunks) {
@@ -55,7 +57,7 @@ impl File {
         Ok(st.downgrade())
     }
 
-    /// The slot of a chunk whose content is in the store; `None` for zeros.
+    /// The slot of a chunk whose content is in the store; `None` if it reads as zeros.
     ///
     /// # Errors
     /// `Damaged` if it is a hole that does not authenticate.
@@ -67,7 +69,7 @@ impl File {
     }
 }
 
-/// The same, where its entry is known.
+/// Like `stored_slot`, for a known entry.
 pub(super) fn slot_to_open(st: &State, index: u64, entry: &Entry) -> Result<Option<Slot>> {
     let Some(slot) = current(entry).filter(|_| !st.dirty.buffer.is_punched(index)) else { return Ok(None) };
     if !slot.is_hole() {
@@ -80,20 +82,20 @@ pub(super) fn slot_to_open(st: &State, index: u64, entry: &Entry) -> Result<Opti
     }
 }
 
-/// Whether chunks can be read with this state as it is: their slots are loaded, as far as they exist, and
-/// none is in flight.
+/// Whether chunks can be read from this state as it is: their slots are loaded, if they exist, and none
+/// of them is in flight.
 pub(super) fn is_at_hand(st: &State, chunks: &ChunkRange) -> bool {
     missing_groups(st, chunks).is_none()
         && !(File::is_in_flight(st, chunks) && holds(Rule::CompleteBeforeReading))
 }
 
-/// The groups of a short range, if one of them is not loaded, and nothing else keeps the range from being read.
+/// The groups of a short range, if one of them is not loaded and nothing else prevents the read.
 fn few_to_load(st: &State, chunks: &ChunkRange) -> Option<Range<u64>> {
     let is_short = chunks.end - chunks.start < LONG;
     missing_groups(st, chunks).filter(|_| is_short && !File::is_in_flight(st, chunks))
 }
 
-/// The groups of chunks, if one of them is not loaded.
+/// The groups of these chunks, if one of them is not loaded.
 fn missing_groups(st: &State, chunks: &ChunkRange) -> Option<Range<u64>> {
     let tree = &st.stored.tree;
     let end = chunks.end.min(layout::chunks(tree.size()));

@@ -1,9 +1,10 @@
-//! Reading: from the write buffer, from read-ahead windows, or from the store.
+//! Reads from the write buffer, from read-ahead windows, or from the store.
 //!
-//! `request` notes a read and says which windows hold parts of it. What no window holds is opened: long ranges in one
-//! buffer (`large`), in place where the CPU does it (`in_place`); a few chunks on the caller's thread (`small`), those of
-//! several requests side by side (`together`). `locate` says where the content of a chunk is. `ahead` tells readers apart
-//! that go through the file in steps, and plans the `window`s ahead of them.
+//! `request` records a read and finds the windows that hold parts of it. Other chunks are opened: long
+//! ranges in one buffer (`large`), in place if the CPU opens them (`in_place`); a few chunks on the
+//! caller's thread (`small`), and those of several requests together (`together`). `locate` finds the
+//! content of a chunk. `ahead` recognises readers that proceed in equal steps, and plans the `window`s
+//! ahead of them.
 
 mod ahead;
 mod in_place;
@@ -28,18 +29,19 @@ pub(super) use ahead::Ahead;
 pub use together::SmallRead;
 pub use window::ReadAheadMemory;
 
-/// Bytes up to which a read goes chunk by chunk on the caller's thread; more go through a batch.
+/// Maximum bytes that are read chunk by chunk on the caller's thread. Longer reads use a batch.
 const SMALL: usize = 7 * CHUNK;
-/// Bytes that a long read opens at once.
+/// Maximum bytes that a long read opens at once.
 const AT_ONCE: usize = 4 << 20;
 
 impl File {
-    /// Reads up to `len` bytes, fewer only at the end of the file, and lends them to `give`: out of a read-ahead window,
-    /// out of the buffer that they were opened in, or, if there are few, out of `small`.
+    /// Reads up to `len` bytes, fewer only at the end of the file, and passes them to `give`. They are
+    /// borrowed from a read-ahead window, from the buffer in which they were opened, or, for short reads,
+    /// from `small`.
     ///
     /// # Errors
-    /// `Damaged` if a chunk of the range, or what leads to it, does not authenticate; then nothing of the
-    /// range is given. Otherwise the store's errors.
+    /// `Damaged` if a chunk of the range, or a page above it, does not authenticate; `give` is then not
+    /// called. Otherwise the store's.
     pub fn read_to<T>(
         self: &Arc<Self>,
         offset: u64,
@@ -51,7 +53,7 @@ impl File {
         self.settled(|| self.try_read_to(offset, len, small, &mut give))
     }
 
-    /// Calls `give` only if all went well.
+    /// Calls `give` only on success.
     fn try_read_to<T, G: FnOnce(&[u8]) -> T>(
         self: &Arc<Self>,
         offset: u64,
@@ -71,7 +73,8 @@ impl File {
                 }
             }
             some => {
-                // First, so that no thread holds a buffer while it waits for those who want one.
+                // Open the windows first, so that no thread holds a buffer while it waits for threads
+                // that need one.
                 some.iter().for_each(|window| drop(window.content(|chunks| self.open_range(chunks))));
                 let mut gathered = self.context.router.buffers.get(len);
                 let read = self.gather(&request, &mut gathered)?;
@@ -83,15 +86,15 @@ impl File {
             return Ok(give(opened.part(offset, len)));
         }
         if small.capacity() < len {
-            small.zeroize(); // Growing would leave its content behind.
+            small.zeroize(); // Growing would leave a copy of its content behind.
         }
         small.resize(len, 0);
         let read = self.try_read(offset, small)?;
         Ok(give(&small[..read]))
     }
 
-    /// Copies a request together from the windows that hold parts of it, and reads the rest. Returns how many
-    /// bytes there are: fewer only where the file was cut meanwhile.
+    /// Assembles a request from the windows that hold parts of it, and reads the rest. Returns the number
+    /// of bytes: fewer only if the file was truncated meanwhile.
     fn gather(&self, request: &Request, out: &mut [u8]) -> Result<usize> {
         let Request { bytes, content, windows } = request;
         let mut done = 0;
@@ -133,7 +136,7 @@ impl File {
         Ok(len)
     }
 
-    /// The same in long ranges.
+    /// `try_read` for long reads.
     fn read_large(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
         let mut done = 0;
         while done < out.len() {
@@ -150,7 +153,7 @@ impl File {
             let opened = self.open_range(at / layout::CHUNK..layout::chunks(end))?;
             let part = opened.part(at, (end - at) as usize);
             if part.is_empty() {
-                break; // cut meanwhile
+                break; // Truncated meanwhile.
             }
             out[done..done + part.len()].copy_from_slice(part);
             done += part.len();
@@ -159,7 +162,7 @@ impl File {
     }
 }
 
-/// Whether what was opened ahead is of this content.
+/// Whether a window was opened from this content.
 fn is_of(opened: &PlainRange, content: u64) -> bool {
     opened.content == content || !holds(Rule::SameContent)
 }

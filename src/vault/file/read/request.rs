@@ -1,4 +1,4 @@
-//! A request to read, and the read-ahead windows that hold parts of it.
+//! A read request, and the read-ahead windows that hold parts of it.
 
 use super::window::Window;
 use crate::{
@@ -13,32 +13,33 @@ use crate::{
 };
 use std::{ops::Range, sync::Arc};
 
-/// A request, as far as there is something to read.
+/// A request, limited to the end of the file.
 pub(super) struct Request {
     pub(super) bytes: Range<u64>,
-    /// Which content of the file it is for.
+    /// Id of the file's content at the request.
     pub(super) content: u64,
-    /// The windows that hold parts of it, in their order in the file.
+    /// The windows that hold parts of it, in file order.
     pub(super) windows: Vec<Arc<Window>>,
 }
 
 impl Request {
-    /// Bytes.
+    /// Length in bytes.
     pub(super) fn len(&self) -> usize {
         (self.bytes.end - self.bytes.start) as usize
     }
 
-    /// The chunks that it touches.
+    /// The chunks that the request touches.
     pub(super) fn chunks(&self) -> ChunkRange {
         chunks_of(&self.bytes)
     }
 }
 
 impl File {
-    /// Notes a request for `len` bytes, starts read-ahead for those that will follow, and says which windows hold parts of it.
+    /// Records a request for `len` bytes, starts read-ahead for the requests expected next, and finds the
+    /// windows that hold parts of this one.
     ///
     /// # Errors
-    /// `Damaged` if the stored file has not the right length for it.
+    /// `Damaged` if the stored file is too short or too long for it.
     pub(super) fn note_request(self: &Arc<Self>, offset: u64, len: usize) -> Result<Request> {
         let (size, len, content) = {
             let st = self.state.read();

@@ -1,5 +1,5 @@
-//! A few chunks at once, on the caller's thread: read straight to where they are wanted, verified side by side,
-//! opened in place.
+//! Reads of a few chunks on the caller's thread: read directly to their destination, verified together,
+//! and opened in place.
 
 use crate::{
     crypto::{
@@ -21,13 +21,13 @@ use crate::{
 };
 use std::{io::IoSliceMut, ops::Range};
 
-/// A chunk that the store has, and the part of it that is wanted.
+/// A chunk in the store, and the part of it that is wanted.
 pub(super) struct Wanted<'a> {
     pub(super) index: u64,
     pub(super) slot: Slot,
-    /// Where in the chunk the part begins.
+    /// Start of the part within the chunk.
     pub(super) start: usize,
-    /// Where it goes.
+    /// Destination of the part.
     pub(super) out: &'a mut [u8],
 }
 
@@ -48,7 +48,7 @@ impl File {
         self.open_wanted(st, &mut wanted)
     }
 
-    /// Reads what is not in the store, and adds what is to `wanted`.
+    /// Reads the bytes that are not in the store, and adds the stored chunks to `wanted`.
     pub(super) fn read_unstored<'a>(
         &self,
         st: &State,
@@ -71,7 +71,7 @@ impl File {
         Ok(())
     }
 
-    /// Opens chunks that the flushed version has.
+    /// Opens chunks of the flushed version.
     pub(super) fn open_wanted(&self, st: &State, wanted: &mut [Wanted]) -> Result<()> {
         match &st.stored.identity {
             Some(identity) if !wanted.is_empty() => {
@@ -84,9 +84,11 @@ impl File {
     /// Opens these chunks, ascending, of a stored version of `size` bytes.
     ///
     /// # Errors
-    /// `Damaged` if one of them does not authenticate: then none is given. Else the store's.
+    /// `Damaged` if one of them does not authenticate; no plaintext is returned then. Otherwise the
+    /// store's.
     fn open_chunks(&self, size: u64, keys: &ChunkKeys, wanted: &mut [Wanted]) -> Result<()> {
-        // Those of which a part is wanted are opened aside; past their end stand the zeros of a grown tail.
+        // Chunks that are wanted only in part are opened in separate buffers. Bytes past a chunk's end
+        // are zeros, in case the last chunk has grown.
         let len = |one: &Wanted| layout::chunk_len(size, one.index);
         let mut aside: Vec<Option<Plain>> =
             wanted.iter().map(|one| (one.part() != (0..len(one))).then(Plain::zeros)).collect();
@@ -121,7 +123,7 @@ impl File {
         Ok(())
     }
 
-    /// Reads the ciphertext of chunks that lie side by side in the store.
+    /// Reads the ciphertext of chunks that are adjacent in the store.
     fn read_adjacent(&self, adjacent: &mut [Opened]) -> Result<()> {
         let offset = layout::chunk_offset(adjacent[0].id.index);
         let mut pieces: Vec<IoSliceMut> =
@@ -136,10 +138,10 @@ impl File {
         Ok(())
     }
 
-    /// Reads the stored bytes of a chunk, `out.len()` of them.
+    /// Reads the first `out.len()` stored bytes of a chunk.
     ///
     /// # Errors
-    /// `Damaged` if there are fewer, or the store's.
+    /// `Damaged` if there are fewer; otherwise the store's.
     pub(in crate::vault::file) fn read_ciphertext(&self, index: u64, out: &mut [u8]) -> Result<()> {
         if self.store.read_at(out, layout::chunk_offset(index))? < out.len() {
             return Err(damaged_chunk(index));
@@ -148,7 +150,7 @@ impl File {
     }
 }
 
-/// Whether the second chunk is stored right behind the first.
+/// Whether the second chunk directly follows the first in the store.
 fn are_adjacent(first: u64, second: u64) -> bool {
     layout::chunk_offset(second) == layout::chunk_offset(first) + layout::CHUNK
 }

@@ -1,5 +1,5 @@
-//! Small reads of one file that came together: each as if it were alone, but verified side by side, which takes
-//! hardly longer than one of them.
+//! Small reads of one file that arrived together. Each returns the same result as alone, but they are
+//! verified together, which takes hardly longer than a single read.
 
 use super::locate::is_at_hand;
 use crate::vault::{
@@ -12,11 +12,11 @@ use crate::vault::{
 };
 use std::sync::Arc;
 
-/// A read, and where its bytes go.
+/// A read and its destination.
 pub struct SmallRead<'a> {
-    /// Where in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// As long as what is wanted.
+    /// Destination, as long as the read.
     pub out: &'a mut [u8],
 }
 
@@ -29,20 +29,21 @@ impl SmallRead<'_> {
         chunks_of(&(self.offset..self.end()))
     }
 
-    /// How much of it there is.
+    /// Number of bytes that are before the end of the file.
     fn len(&self, st: &State) -> usize {
         st.available(self.offset, self.out.len())
     }
 }
 
 impl File {
-    /// Does these reads. For each: how many bytes there are, fewer than asked for only at the end of the file; or
-    /// an error, as [`File::read`] has them.
+    /// Performs these reads. Each result is the number of bytes read, fewer than requested only at the
+    /// end of the file, or an error as from [`File::read`].
     pub fn read_together(self: &Arc<Self>, reads: &mut [SmallRead]) -> Vec<Result<usize>> {
         let mut done: Vec<_> = reads.iter_mut().map(|read| self.read_ahead(read)).collect();
         let mut rest: Vec<_> = done.iter_mut().zip(&mut *reads).filter(|(done, _)| done.is_none()).collect();
         self.read_side_by_side(&mut rest);
-        // What remains is not at hand, or something is wrong with one of them: each finds out by itself.
+        // Slow path: the remaining chunks are not ready or one is damaged. Read them one by one to report
+        // the error precisely.
         let alone = |(done, read): (Option<_>, &mut SmallRead)| match done {
             Some(result) => result,
             None => self.read(read.offset, read.out),
@@ -50,7 +51,7 @@ impl File {
         done.into_iter().zip(reads).map(alone).collect()
     }
 
-    /// Notes a read; does it if a window holds a part of it.
+    /// Records a read, and performs it if a window holds part of it.
     fn read_ahead(self: &Arc<Self>, read: &mut SmallRead) -> Option<Result<usize>> {
         match self.note_request(read.offset, read.out.len()) {
             Ok(found) if found.windows.is_empty() => None,
@@ -63,7 +64,7 @@ impl File {
         }
     }
 
-    /// Does the reads whose chunks are all at hand; none of them if one fails.
+    /// Performs the reads whose chunks are all ready; none of them if one fails.
     fn read_side_by_side(&self, reads: &mut [(&mut Option<Result<usize>>, &mut SmallRead)]) {
         let st = self.state.read();
         let is_easy =

@@ -1,5 +1,5 @@
-//! A read-ahead window: chunks that a thread in the background opens before a reader asks for them. A reader that gets there
-//! first opens it itself.
+//! A read-ahead window: chunks that a background thread opens before a reader asks for them. A reader
+//! that gets there first opens the window itself.
 
 use super::large::PlainRange;
 use crate::{
@@ -15,11 +15,11 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// What the read-ahead windows of all files take.
+/// Memory used by the read-ahead windows of all files.
 #[derive(Default)]
 pub struct ReadAheadMemory {
     bytes: AtomicUsize,
-    /// Files that are read so.
+    /// Number of files with read-ahead.
     pub(super) files: AtomicUsize,
 }
 
@@ -29,16 +29,16 @@ impl ReadAheadMemory {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Files whose readers share what may be opened.
+    /// Number of files whose readers share the memory.
     pub fn files(&self) -> usize {
         self.files.load(Ordering::Relaxed)
     }
 }
 
-/// Chunks opened ahead.
+/// Chunks opened ahead of a reader.
 pub(in crate::vault::file) struct Window {
     pub(in crate::vault::file) chunks: ChunkRange,
-    /// The reader that it is for, and its number among the file's windows.
+    /// The reader that the window is for, and the window's number within the file.
     pub(in crate::vault::file) stream: u64,
     pub(in crate::vault::file) number: u64,
     stage: Mutex<Stage>,
@@ -54,7 +54,7 @@ enum Stage {
 }
 
 impl Window {
-    /// One that is not open yet; `None` if there would be more than `most` bytes in the windows of all files.
+    /// A window that is not open yet; `None` if the windows of all files would exceed `most` bytes.
     pub(super) fn new(
         all: &Arc<ReadAheadMemory>,
         most: usize,
@@ -74,7 +74,7 @@ impl Window {
         (chunks.end - chunks.start) as usize * CHUNK
     }
 
-    /// Opens it with `open`, unless another thread has begun to.
+    /// Opens the window with `open`, unless another thread has begun to.
     pub(super) fn open(&self, open: impl FnOnce(ChunkRange) -> Result<PlainRange>) {
         {
             let mut stage = self.stage.lock();
@@ -90,8 +90,8 @@ impl Window {
         drop(ended);
     }
 
-    /// Its content, opened by `open` unless another thread has begun to; then waits for that. `None` if it failed:
-    /// the reader then finds out by itself what is wrong with the bytes that it wants.
+    /// The content of the window. Opens it with `open`, or waits if another thread has begun to. `None`
+    /// if opening failed; the reader then reads its bytes directly and finds the error.
     pub(super) fn content(
         &self,
         open: impl FnOnce(ChunkRange) -> Result<PlainRange>,
@@ -106,7 +106,7 @@ impl Window {
     }
 }
 
-/// Says that an opening has ended, however it did.
+/// Marks an opening as ended, however it ended.
 struct Ended<'a>(&'a Window);
 
 impl Drop for Ended<'_> {

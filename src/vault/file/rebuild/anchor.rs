@@ -1,4 +1,4 @@
-//! Whose file it is: the salt of its keys, and the record that still authenticates.
+//! Identifies a damaged file: the salt of its keys, and the record that still authenticates.
 
 use super::{File, Identity, entries_below};
 use crate::{
@@ -12,26 +12,26 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Where the salt stands in a record.
+/// Offset of the salt in a record.
 const SALT_AT: usize = 24;
 
-/// What is known of a damaged file.
+/// Facts established about a damaged file.
 pub(super) struct Anchor {
     pub(super) identity: Arc<Identity>,
     /// The largest sequence number of its records.
     pub(super) sequence: u64,
-    /// Plaintext bytes.
+    /// Size of the plaintext in bytes.
     pub(super) size: u64,
-    /// No slot above it counts.
+    /// Slots with a higher epoch do not count.
     pub(super) epoch: u64,
-    /// The root, if a clean record says it.
+    /// The root, if a clean record gives it.
     pub(super) root: Option<Digest>,
     /// Both sectors have that record.
     pub(super) recorded: bool,
 }
 
 impl File {
-    /// What the records still say; `None` if no key of this vault fits.
+    /// Evaluates the records; `None` if no key of this vault fits.
     pub(super) fn anchor(&self) -> Result<Option<Anchor>> {
         let mut header = [0; 2 * RECORD];
         self.store.read_at(&mut header, 0)?;
@@ -56,7 +56,8 @@ impl File {
         self.context.keys.accept(&id, sector).then_some(record)
     }
 
-    /// What a record proves. Where the other sector is damaged, that may have been the newer one: the slots are then asked.
+    /// Evaluates an authentic record. If the other sector is damaged, it may have been the newer one, so
+    /// the slots are checked.
     fn anchored(&self, identity: Arc<Identity>, record: &Record, whole: bool) -> Result<Anchor> {
         let Record { sequence, target, .. } = *record;
         let base = record.base();
@@ -72,13 +73,13 @@ impl File {
         Ok(Anchor { identity, sequence, size, epoch, root: proven.then_some(target.root), recorded: false })
     }
 
-    /// With the salt of a record that does not authenticate, if a chunk verifies under it.
+    /// Uses the salt of a record that does not authenticate, if a chunk verifies under it.
     fn by_salt(&self, sectors: &[[u8; RECORD]]) -> Result<Option<Anchor>> {
         for sector in sectors {
             let Some((salt, _)) = sector[SALT_AT..].split_first_chunk() else { continue };
             for derive in self.context.keys.any_of(*salt) {
                 let identity = Identity::new(derive);
-                // Whoever has the former key could have written the chunk.
+                // A holder of the former key could have written the chunk.
                 if !self.context.keys.are_former(&identity.id) && self.any_chunk_is_of(&identity)? {
                     let size = layout::plain_size(self.store.len()?);
                     let epoch = EPOCH_LIMIT - 1;

@@ -1,5 +1,5 @@
-//! The whole file, where its entries give the root that the record has: then nothing but node pages, left-over slots, the other
-//! record or the length can be wrong.
+//! Repair of a file whose entries give the root of its record. Only node pages, leftover slots, the other
+//! record or the length can then be wrong.
 
 use super::{Anchor, File, Identity, Patches, Plan, Rebuilt, entries_below, patch_group};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl File {
-    /// The plan for everything; `None` if the entries do not give the root.
+    /// A plan that keeps everything; `None` if the entries do not give the root.
     pub(super) fn exact(&self, anchor: &Anchor) -> Result<Option<Plan>> {
         let Some(root) = anchor.root else { return Ok(None) };
         let (given, entries, nodes) = self.collect(&anchor.identity, anchor.size, anchor.epoch)?;
@@ -23,12 +23,12 @@ impl File {
         Ok(Some(Plan { version, entries, nodes, outcome: Rebuilt::Exact }))
     }
 
-    /// The root that the newest slots up to `epoch` give.
+    /// The root over the newest slots up to `epoch`.
     pub(super) fn root(&self, identity: &Identity, size: u64, epoch: u64) -> Result<Digest> {
         Ok(self.collect(identity, size, epoch)?.0)
     }
 
-    /// The root, and the entries and node pages in the store that are not as it says.
+    /// The root, and the entries and node pages that differ from the stored ones.
     fn collect(&self, identity: &Identity, size: u64, epoch: u64) -> Result<(Digest, Patches, Patches)> {
         let mut root = RootBuilder::new(&identity.keys, size);
         let (mut patches, mut nodes) = (Vec::new(), Vec::new());
@@ -51,7 +51,7 @@ impl File {
         Ok((root, patches, nodes))
     }
 
-    /// A stored page; zeros past the end of the store.
+    /// A stored page; zeros past the end of the stored file.
     pub(super) fn page(&self, at: u64) -> Result<[u8; layout::PAGE as usize]> {
         let mut page = [0; layout::PAGE as usize];
         self.store.read_at(&mut page, at)?;

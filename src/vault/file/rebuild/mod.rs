@@ -1,11 +1,12 @@
-//! Rebuilding of a damaged stored file: records, entries, node pages and length are brought in order, so that every chunk that
-//! verifies can be read, and no other. For `check --repair` only: what it takes may be an older version of a chunk.
+//! Rebuilds a damaged stored file: corrects records, entries, node pages and length, so that every chunk
+//! that verifies can be read, and no other. For `check --repair` only, because it may accept an older
+//! version of a chunk.
 //!
-//! | module | what |
+//! | module | purpose |
 //! |---|---|
-//! | `anchor` | whose file it is, and what its records still prove |
-//! | `exact` | everything, if the entries give the root of the record |
-//! | `salvage` | what verifies by itself, if not |
+//! | `anchor` | identity of the file, and what its records still prove |
+//! | `exact` | keeps everything, if the entries give the root of the record |
+//! | `salvage` | otherwise keeps the parts that verify by themselves |
 
 mod anchor;
 mod exact;
@@ -24,23 +25,23 @@ use crate::{
 use anchor::Anchor;
 use std::{io, sync::Arc};
 
-/// What became of a damaged file.
+/// Result of rebuilding a damaged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rebuilt {
-    /// Its entries give the root of its commit record: everything is what was committed last.
+    /// The entries give the root of the commit record: the content is the last committed version.
     Exact,
-    /// Every chunk that verifies is kept. The others cannot be read, nor can holes that nothing proves.
+    /// Every chunk that verifies was kept. The others cannot be read, nor can holes that nothing proves.
     Salvaged,
-    /// No key of this vault opens any of it. It is as it was.
+    /// No key of this vault opens any part of it. The file is unchanged.
     Foreign,
-    /// Nothing of it opens, and its header was blank: it is an empty file now.
+    /// No part of it opens, and its header was blank. It is an empty file now.
     Emptied,
 }
 
-/// Bytes of the stored file that are to change: where they begin, and what they become.
+/// Ranges of the stored file to change: offset and new bytes.
 type Patches = Vec<(u64, Vec<u8>)>;
 
-/// The version that a file is to have, and what is still to be written for it.
+/// The version that a file gets, and the pages that must be written for it.
 struct Plan {
     version: Version,
     /// Pages of entries. Once they are written, they alone give the version's root.
@@ -50,9 +51,10 @@ struct Plan {
 }
 
 impl File {
-    /// Rebuilds what `store` holds. `keep` is called before anything is overwritten that may be of use, and puts a copy aside.
+    /// Rebuilds the stored file. `keep` is called before anything useful may be overwritten, and makes a
+    /// copy.
     ///
-    /// If it is cut short, it can be done again: what it needs is changed last.
+    /// After an interruption, it can be repeated: the data it depends on is changed last.
     ///
     /// # Errors
     /// The store's, and those of `keep`.
@@ -63,7 +65,7 @@ impl File {
     ) -> Result<Rebuilt> {
         let file = File::over(store, context);
         let Some(anchor) = file.anchor()? else { return Ok(Rebuilt::Foreign) };
-        // A new record under that key would not be on the list of those that count.
+        // A new record under that key would not be on the list of accepted ones.
         if file.context.keys.are_to_go(&anchor.identity.id) {
             return Err(Error::Invalid(
                 "the file is under the vault's former key: copy what can be read of it, and remove it",
@@ -81,8 +83,9 @@ impl File {
         Ok(plan.outcome)
     }
 
-    /// Writes a plan down: entries and length, then the record in both sectors, then the node pages. Until the record is there the
-    /// old ones prove which chunks are holes, as nothing else does. From then on the entries say what the new ones are.
+    /// Carries out a plan: writes entries and length, then the record in both sectors, then the node
+    /// pages. Until the record is written, only the old node pages prove which chunks are holes. From
+    /// then on, the new ones follow from the entries.
     fn put_plan(&self, anchor: &Anchor, plan: &Plan, length: u64) -> Result<()> {
         let done = plan.entries.is_empty() && plan.nodes.is_empty() && self.store.len()? == length;
         if anchor.recorded && done {
@@ -112,7 +115,7 @@ impl File {
     }
 }
 
-/// The stored entries of a group, those of chunks past the end of a file of `size` bytes empty.
+/// The stored entries of a group, with those past the end of a file of `size` bytes emptied.
 fn entries_below(group: u64, raw: &[u8], size: u64) -> Vec<Entry> {
     let mut entries = decode_entries(raw);
     let end = layout::chunks(size).saturating_sub(layout::first_chunk(group));
@@ -123,7 +126,7 @@ fn entries_below(group: u64, raw: &[u8], size: u64) -> Vec<Entry> {
     entries
 }
 
-/// Notes what the page of a group becomes, with only these slots in it, each in its place.
+/// Adds the new page of a group if it differs. It has only these slots, each in its position.
 fn patch_group(patches: &mut Patches, group: u64, raw: &[u8], kept: &[Option<(usize, Slot)>]) {
     let mut bytes = vec![0; raw.len()];
     for (slot, out) in kept.iter().zip(bytes.as_chunks_mut::<ENTRY>().0) {

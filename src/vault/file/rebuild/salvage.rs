@@ -1,8 +1,9 @@
-//! What can still be taken from a file whose entries do not give the root of its record.
+//! Salvages a file whose entries do not give the root of its record.
 //!
-//! Digests are keyed. One that the entries of a group give, and that stands in the node page above, was written by the vault
-//! for this group. The other groups are taken chunk by chunk, by the tags. That a chunk was a hole is proven by a digest
-//! alone: without one it is marked as lost, so that no zeros are read that nobody wrote.
+//! Digests are keyed. If the digest of a group's entries is in the node page above, the vault wrote those
+//! entries for this group. Other groups are salvaged chunk by chunk, by their tags. Only a digest proves
+//! that a chunk was a hole. Without one, the chunk is marked as lost, so that reads never return zeros
+//! that nobody wrote.
 
 use super::{Anchor, File, Patches, Plan, Rebuilt, entries_below, patch_group};
 use crate::{
@@ -16,12 +17,13 @@ use crate::{
 };
 use std::ops::Range;
 
-/// The slot of a chunk that is lost. No tag is zeros but by chance (2⁻¹²⁸), so it never verifies.
+/// The slot of a lost chunk. It never verifies, because a tag of zeros only occurs by chance (2⁻¹²⁸).
 const LOST_CHUNK: Slot = Slot { nonce: *b"lost chunk", epoch: 1, tag: [0; 16] };
-/// Pages that a salvage may change: they are held in memory. Only large holes that nothing proves need so many.
+/// Maximum pages that a salvage may change, since they are held in memory. Only large unproven holes need
+/// this many.
 const MOST_PATCHES: usize = 1 << 17;
 
-/// A slot and its place in the entry.
+/// A slot and its position in the entry.
 type Placed = (usize, Slot);
 
 struct Salvage<'a> {
@@ -29,17 +31,17 @@ struct Salvage<'a> {
     anchor: &'a Anchor,
     entries: Patches,
     nodes: Patches,
-    /// Groups that are proven to be holes: ranges, in order.
+    /// Ranges of groups that are proven to be holes, in order.
     holes: Vec<Range<u64>>,
-    /// The largest epoch of a slot that is kept.
+    /// The largest epoch of a kept slot.
     newest: u64,
 }
 
 impl File {
-    /// The plan for what verifies.
+    /// A plan that keeps everything that verifies.
     ///
     /// # Errors
-    /// `Damaged` if more would have to be marked as lost than can be.
+    /// `Damaged` if too many chunks would have to be marked as lost.
     pub(super) fn salvage(&self, anchor: &Anchor) -> Result<Plan> {
         let (entries, nodes, holes) = Default::default();
         let mut salvage = Salvage { file: self, anchor, entries, nodes, holes, newest: 1 };
@@ -53,7 +55,8 @@ impl File {
 }
 
 impl Salvage<'_> {
-    /// The digest of a group (level 0) or node page after the repair. `wanted` is what stands above it, if that says anything.
+    /// The digest of a group (level 0) or node page after the repair. `wanted` is the digest in the page
+    /// above, if that means anything.
     fn digest(&mut self, level: u32, k: u64, wanted: Option<Digest>) -> Result<Digest> {
         if level == 0 {
             return self.group(k, wanted);
@@ -73,7 +76,7 @@ impl Salvage<'_> {
             if child * layout::FANOUT.pow(level - 1) >= groups {
                 break;
             }
-            // Without proof of the page, zeros say nothing.
+            // In an unproven page, zeros mean nothing.
             *new = self.digest(level - 1, child, (proven || *above != ALL_HOLES).then_some(*above))?;
         }
         if children != stored {
@@ -107,7 +110,7 @@ impl Salvage<'_> {
         Ok(self.leaf(group, &kept))
     }
 
-    /// Notes groups that are proven to be holes, whatever the store has there.
+    /// Adds groups that are proven to be holes, whatever the store has there.
     fn hole(&mut self, groups: Range<u64>) -> Digest {
         match self.holes.last_mut() {
             Some(last) if last.end == groups.start => last.end = groups.end,
@@ -116,7 +119,7 @@ impl Salvage<'_> {
         ALL_HOLES
     }
 
-    /// Empties what the store has of holes: the entries are to give the root without the node pages.
+    /// Empties stored entries in holes, since the entries must give the root without the node pages.
     fn clear_holes(&mut self) -> Result<()> {
         let Salvage { file, anchor, entries, holes, .. } = self;
         file.each_group(layout::groups(anchor.size), |group, raw| {
@@ -128,7 +131,7 @@ impl Salvage<'_> {
         })
     }
 
-    /// The newest slot of each chunk whose data is there.
+    /// The newest slot of each chunk under which its data verifies.
     fn stored(&self, group: u64, entries: &[Entry]) -> Result<Vec<Option<Placed>>> {
         let Anchor { identity, size, epoch, .. } = self.anchor;
         let mut all = Vec::with_capacity(entries.len());
@@ -147,7 +150,7 @@ impl Salvage<'_> {
         Ok(all)
     }
 
-    /// Marks what may have been there and does not verify.
+    /// Marks chunks without a verifying slot as lost.
     fn mark(&self, group: u64, mut kept: Vec<Option<Placed>>) -> Vec<Option<Placed>> {
         let chunks = layout::chunks(self.anchor.size);
         for (_, slot) in (layout::first_chunk(group)..chunks).zip(&mut kept) {

@@ -1,8 +1,8 @@
-//! R2: which slot each chunk is read with: that of the newest proven version if its data is there, else what an older proven version
-//! says. At a recovery record: what it says was chosen.
+//! R2: chooses the slot for each chunk. It is that of the newest proven version if its data is present,
+//! otherwise what an older proven version says. At a recovery record, the choice was made already.
 //!
-//! No slot counts by its tag alone. Of a file that was copied, the tags of what both copies were given since verify; only a root tells
-//! which of them belong together.
+//! A slot never counts by its tag alone. If a file was copied and both copies were written, the tags of
+//! both verify. Only a root tells which slots belong together.
 
 use super::{Dirty, File, Proven, indexed};
 use crate::{
@@ -21,18 +21,18 @@ use crate::{
     },
 };
 
-/// What stands in for data that is not there.
+/// Substitute for missing data.
 enum Fallback {
-    /// What an older proven version has: the base's slot, or a hole.
+    /// The content in an older proven version: the base's slot, or a hole.
     Older,
-    /// Nothing: the file ends here.
+    /// No content: the file ends here.
     End(u64),
-    /// Nothing, and it should: the chunk is damaged.
+    /// None, although there should be one: the chunk is damaged.
     Damaged,
 }
 
 impl File {
-    /// Puts together what the newest proven version has, as far as it is there.
+    /// Assembles the newest proven version, as far as its data is present.
     pub(super) fn choose(&self, dirty: &Dirty, proven: &Proven) -> Result<Recovered> {
         let version = proven.versions[0];
         let limit = if holds(Rule::OnlyProven) { version.epoch } else { dirty.versions[0].epoch };
@@ -58,10 +58,11 @@ impl File {
         Ok(recovered)
     }
 
-    /// What an earlier recovery of this file put together and wrote down as `target`.
+    /// The choice that an earlier recovery of this file recorded as `target`.
     ///
     /// # Errors
-    /// `Damaged` if that is not there any more. Nothing older is taken: a part of it may be erased.
+    /// `Damaged` if it cannot be reproduced. No older version is tried, because parts of it may be
+    /// erased.
     pub(super) fn resume(
         &self,
         identity: &Identity,
@@ -94,16 +95,16 @@ impl File {
     }
 }
 
-/// What the versions before the newest proven one say of a chunk whose data is not there.
+/// Content that the versions before the newest proven one give to a chunk whose data is missing.
 fn fallback(index: u64, slot: Slot, versions: &[Version]) -> Fallback {
     let Some((version, older)) = versions.split_first() else { return Fallback::Damaged };
-    // One that has the same slot says nothing else.
+    // A version with the same slot does not help.
     let Some(before) = older.iter().find(|older| older.epoch < slot.epoch) else { return Fallback::Damaged };
     let len = |version: &Version| layout::chunk_len(version.size, index);
     if len(before) == len(version) || !holds(Rule::ProvenHoles) {
         Fallback::Older
     } else if len(before) < len(version) {
-        // Past its end, or in a chunk that has grown since.
+        // The chunk is past the older version's end, or has grown since.
         Fallback::End(before.size.max(index * layout::CHUNK))
     } else {
         Fallback::Damaged

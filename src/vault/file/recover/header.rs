@@ -1,4 +1,4 @@
-//! The page of the commit records, as the store has it.
+//! The stored page with the commit records.
 
 use crate::{
     format::{layout, record::RECORD},
@@ -6,14 +6,14 @@ use crate::{
 };
 use std::io;
 
-/// It is read at once, as a store may be far away.
+/// Read in one call, because the store may be remote.
 pub(in crate::vault::file) struct Header {
     page: [u8; layout::PAGE as usize],
     is_whole: bool,
 }
 
 impl Header {
-    /// What the stored file begins with; zeros behind its end.
+    /// Reads the first page of the stored file, with zeros past its end.
     ///
     /// # Errors
     /// The store's.
@@ -23,13 +23,14 @@ impl Header {
         Ok(Header { page, is_whole })
     }
 
-    /// All of it; `None` if nothing was committed: both records are zeros, or the file is shorter than this page. A power cut may
-    /// keep a later record of a new file and lose the rest of its first page.
+    /// The page; `None` if nothing was committed, that is, if both records are zeros or the file is
+    /// shorter than a page. A power cut may keep a later record of a new file and lose the rest of its
+    /// first page.
     pub(in crate::vault::file) fn committed(&self) -> Option<&[u8; layout::PAGE as usize]> {
         (self.is_whole && self.records() != [[0; RECORD]; 2]).then_some(&self.page)
     }
 
-    /// Both records.
+    /// Both record sectors.
     pub(in crate::vault::file) fn records(&self) -> [[u8; RECORD]; 2] {
         let mut records = [[0; RECORD]; 2];
         records.as_flattened_mut().copy_from_slice(&self.page[..2 * RECORD]);

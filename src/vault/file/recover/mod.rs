@@ -1,8 +1,9 @@
-//! Opening: what the commit records say, and what a crash left to decide.
+//! Opening a file: reads the commit records, and recovers from a crash.
 //!
-//! `docs/format.md`, "Recovery", has the argument. In short: a dirty record names a target version over a durable base, and versions
-//! between them. `prove` finds those that the stored slots prove, `choose` which slots count, and `redo` writes that down, first of
-//! all in a recovery record. All of it takes the file group by group, and holes of the store not at all.
+//! `docs/format.md`, "Recovery", has the argument. In short: a dirty record names a target version over a
+//! durable base, and versions between them. `prove` finds the versions that the stored slots prove,
+//! `choose` selects the slots that count, and `redo` makes that choice durable in a recovery record before
+//! it erases anything. All steps process the file group by group and skip holes of the stored file.
 
 mod choose;
 mod header;
@@ -35,15 +36,15 @@ const NO_SUCH_KEY: &str =
 const NOT_LISTED: &str = "is of the vault's former key, and not as it was when `key rotate` began: it was put there since, \
                           from a backup or by somebody who has that key";
 
-/// A dirty file: whose it is, and the versions that its newest record names.
+/// A dirty file: its identity, and the versions that its newest record names.
 struct Dirty {
     identity: Arc<Identity>,
-    /// Newest first; the base is the last.
+    /// Newest first; the last one is the base.
     versions: Vec<Version>,
     base: Version,
 }
 
-/// The newest record, and its sector.
+/// The newest record and the index of its sector.
 struct Found {
     identity: Arc<Identity>,
     place: usize,
@@ -51,10 +52,9 @@ struct Found {
 }
 
 impl File {
-    /// Brings a state that nothing is known of to the version that counts by the header, which was just read. The store has
-    /// `stored` bytes.
+    /// Initialises the state from `header`, which was just read from a stored file of `stored` bytes.
     ///
-    /// A recovery that the store refuses to take (ENOSPC, EROFS, …) does not keep the file from being read.
+    /// If the store rejects the writes of a recovery (ENOSPC, EROFS, …), the file can still be read.
     pub(super) fn load(&self, st: &mut State, stored: u64, header: &Header) -> Result<()> {
         match self.load_header(st, stored, header) {
             Err(Error::Store(e)) if st.fault.is_some() => {
@@ -65,7 +65,8 @@ impl File {
         }
     }
 
-    /// Tries again to write down a recovery that the store refused: the same one, since the file was read so.
+    /// Retries a recovery that the store rejected. It makes the same choice, because the file was read
+    /// that way.
     pub(super) fn finish_recovery(&self, st: &mut State) -> Result<()> {
         if let Some(recovered) = st.stored.tree.as_recovered() {
             self.redo(st, &recovered)?;
@@ -74,7 +75,7 @@ impl File {
         Ok(())
     }
 
-    /// The same, where a recovery that the store refuses is an error.
+    /// Like `load`, but returns an error if the store rejects a recovery.
     pub(super) fn load_header(&self, st: &mut State, stored: u64, header: &Header) -> Result<()> {
         let Some(page) = header.committed() else { return Ok(()) };
         let sectors = header.records();
@@ -90,7 +91,7 @@ impl File {
                 self.load_clean(st, identity, records, target, stored)?;
                 st.stored.tree.keep_header(page)
             }
-            // The other record does not count: it may be of a copy that went on separately.
+            // The other record does not count: it may come from a copy that was written separately.
             Claim::Dirty { base, between: Between { previous, barrier } } => {
                 let versions = [Some(target), previous, barrier, Some(base)].into_iter().flatten().collect();
                 let dirty = Dirty { identity, versions, base };
@@ -120,7 +121,7 @@ impl File {
         Ok(Bound::of(&sectors[found.place]))
     }
 
-    /// Refuses a file under the former key that the rotation did not begin with.
+    /// Rejects a file under the former key that is not on the rotation's list.
     ///
     /// # Errors
     /// `Damaged`.
@@ -151,7 +152,7 @@ impl File {
             match Record::decode(bytes, &identity.keys.record) {
                 Ok(record) => found.push((place, record)),
                 Err(RecordError::Empty) => {}
-                // Sectors are atomic: no crash leaves half a record.
+                // Sectors are atomic, so a crash never leaves half a record.
                 Err(_) => return Err(bad_record("does not authenticate")),
             }
         }
@@ -184,7 +185,7 @@ impl File {
         Ok(())
     }
 
-    /// Writes a clean record to the other sector, too: a power cut left an older one there.
+    /// Writes a clean record to the other sector, too, where a power cut left an older one.
     fn repeat_clean_record(&self, st: &mut State) -> Result<()> {
         let sectors = [st.stored.records.sectors[st.stored.records.newest]; 2];
         self.remember_mtime(st)?;
@@ -199,7 +200,8 @@ impl File {
         Ok(())
     }
 
-    /// Takes what was put together, above all of which no record has an epoch but `newest`.
+    /// Adopts the recovered version, with an epoch one above `newest`, the newest record's. Writes it down if
+    /// this process may write.
     fn recover(
         &self,
         st: &mut State,
@@ -246,7 +248,8 @@ impl File {
         written
     }
 
-    /// Gives each node page of the recovered version that is not all holes to `sink`; returns the root.
+    /// Passes each node page of the recovered version that is not all holes to `sink`, and returns the
+    /// root.
     fn each_node(&self, identity: &Identity, recovered: &Recovered, sink: &mut impl Sink) -> Result<Digest> {
         let mut root = RootBuilder::new(&identity.keys, recovered.size);
         self.each_group(layout::groups(recovered.size), |group, raw| {
@@ -258,7 +261,8 @@ impl File {
         root.finish(sink)
     }
 
-    /// Gives each group below `end` of which the store has more than a hole to `take`, with its stored entries.
+    /// Calls `take` with the stored entries of each group below `end`, skipping groups in holes of the
+    /// stored file.
     pub(super) fn each_group(&self, end: u64, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let mut group = 0;
         while group < end {
@@ -268,7 +272,7 @@ impl File {
                 break;
             }
             let Some(data) = self.store.next_data(layout::entries_offset(next))? else { break };
-            // The first one whose page does not end before the data.
+            // The first group whose entry page does not end before the data.
             let before = |group: u64| layout::entries_offset(group) + layout::PAGE <= data;
             let (mut low, mut high) = (next, end);
             while low < high {

@@ -1,4 +1,4 @@
-//! R1: which of the versions that the newest record names are those that the stored slots make up.
+//! R1: finds which versions named by the newest record are proven by the stored slots.
 
 use super::{Dirty, File, indexed};
 use crate::{
@@ -11,19 +11,19 @@ use crate::{
     vault::{Damage, Result, file::tree::RootBuilder},
 };
 
-/// What the stored slots say.
+/// Result of reading the stored slots.
 pub(super) struct Proven {
-    /// The versions whose root they give, newest first; at least one.
+    /// The proven versions, newest first; at least one.
     pub(super) versions: Vec<Version>,
     /// Groups with slots above the base, ascending.
     pub(super) groups: Vec<u64>,
 }
 
-/// The slot of a chunk that counts at a version over `base`, which may be the base itself.
+/// The slot of a chunk that counts at a version over `base`. The version may be the base itself.
 pub(super) fn slot_at(entry: &Entry, index: u64, version: &Version, base: &Version) -> Option<Slot> {
     let (_, slot) =
         entry.current(Some(version.epoch), None).filter(|_| index < layout::chunks(version.size))?;
-    // An older one past the base's end is left of a version before a cut.
+    // An older slot past the base's end is left over from a version before a truncation.
     (slot.epoch > base.epoch || index < layout::chunks(base.size)).then_some(slot)
 }
 
@@ -72,7 +72,8 @@ impl File {
     }
 }
 
-/// Whether a group is the same in all versions: it has nothing above the base, and none of them ends in it.
+/// Whether a group is the same in all versions: it has no slots above the base, and no version ends in
+/// it.
 fn is_plain(entries: &[(u64, Entry)], base: &Version, smallest: u64) -> bool {
     let is_plain = |(index, entry): &(u64, Entry)| {
         *index < layout::chunks(smallest) && entry.0.iter().flatten().all(|slot| slot.epoch <= base.epoch)

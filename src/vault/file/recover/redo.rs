@@ -1,5 +1,6 @@
-//! R3 to R6: writing down what was chosen. Only what a sync has confirmed since counts: after a sync that failed, the store's page
-//! cache may show what the disk never got. So what is kept is written again, in the order of a flush, before anything goes.
+//! R3 to R6: writes the choice down. Only data covered by a later successful sync counts: after a failed
+//! sync, the page cache may show data that never reached the disk. So everything kept is written again,
+//! in the order of a flush, before anything is erased.
 
 use super::{File, State, indexed};
 use crate::{
@@ -19,10 +20,12 @@ use crate::{
 };
 
 impl File {
-    /// Makes the recovered version durable, then says so. If it fails, it can be done again.
+    /// Makes the recovered version durable, then writes the clean record. Can be repeated after a
+    /// failure.
     ///
     /// # Errors
-    /// The store's; `Damaged`, with nothing written, if more chunks are unreadable than a record can name.
+    /// The store's; `Damaged`, with nothing written, if more chunks are unreadable than a record can
+    /// name.
     pub(super) fn redo(&self, st: &mut State, recovered: &Recovered) -> Result<()> {
         let Some(identity) = st.stored.identity.clone() else { return Ok(()) };
         if recovered.unreadable().len() > MOST_UNREADABLE {
@@ -57,7 +60,7 @@ impl File {
         self.write_clean_record(st)
     }
 
-    /// Writes down what was put together, over the older record. From then on nothing else counts.
+    /// Writes the recovery record over the older record. Once it is durable, no other version counts.
     fn write_recovery_record(
         &self,
         st: &mut State,
@@ -71,7 +74,7 @@ impl File {
         self.write_record(st, record)
     }
 
-    /// The stored length, and all node pages: nobody knows which of them are durable.
+    /// Writes the stored length and all node pages, since it is unknown which of them are durable.
     fn write_exact(&self, st: &State, identity: &Identity, recovered: &Recovered) -> Result<()> {
         let stored = layout::stored_size(st.stored.base.size);
         if self.store.len()? != stored {
@@ -83,7 +86,7 @@ impl File {
         Ok(())
     }
 
-    /// Leaves nothing in the entries but the slots that count, and zeros.
+    /// Erases everything in the entries except the slots that count.
     fn erase(&self, recovered: &Recovered) -> Result<()> {
         self.each_group(layout::groups(recovered.size), |group, raw| {
             let mut bytes = vec![0; raw.len()];
@@ -97,7 +100,7 @@ impl File {
         })
     }
 
-    /// The data that kept slots are of; whether there is any.
+    /// Rewrites the data of the kept slots. Returns whether there is any.
     fn rewrite_data(&self, recovered: &Recovered) -> Result<bool> {
         let mut any = false;
         self.each_group(layout::groups(recovered.size), |group, raw| {
@@ -110,7 +113,7 @@ impl File {
                 let start = layout::chunk_offset(first);
                 let end = layout::chunk_offset(last) + layout::chunk_len(recovered.size, last) as u64;
                 let mut bytes = vec![0; (end - start) as usize];
-                let read = self.store.read_at(&mut bytes, start)?; // less where a damaged chunk is not all there
+                let read = self.store.read_at(&mut bytes, start)?; // Shorter if a damaged chunk is incomplete.
                 self.store.write_at(&bytes[..read], start)?;
                 any = true;
             }

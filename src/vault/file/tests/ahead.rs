@@ -1,4 +1,4 @@
-//! Readers with a pattern get what they would have got without read-ahead, and no more memory than there is.
+//! Readers with a pattern read the same data as without read-ahead, within the memory limit.
 
 use super::{
     super::read::{Ahead, ReadAheadMemory},
@@ -11,7 +11,7 @@ fn read_to(file: &Arc<File>, offset: usize, len: usize) -> Vec<u8> {
     file.read_to(offset as u64, len, &mut Vec::new(), <[u8]>::to_vec).unwrap()
 }
 
-/// A file of every kind of chunk: stored, holes, punched, and some that are still buffered.
+/// A file with every kind of chunk: stored, holes, punched, and some still buffered.
 fn mixed(context: &Arc<Context>, size: usize) -> (Arc<File>, Vec<u8>) {
     let mut content = Rng(1).bytes(size);
     let store = stored(&content, context);
@@ -105,7 +105,7 @@ fn windows_are_bounded_and_go_with_the_file() {
         for file in &files {
             assert!(read_to(file, at, MIB) == content[at..at + MIB]);
             assert!(context.ahead.bytes() <= context.budget.ahead);
-            // Beside the share of all: what a window of each takes.
+            // Besides the shared memory, each file has the slots of one window.
             assert!(context.slots.bytes() <= 2 << 20);
         }
     }
@@ -114,7 +114,7 @@ fn windows_are_bounded_and_go_with_the_file() {
     assert_none_left(&context);
 }
 
-/// Jobs that were still waiting hold their windows a little longer.
+/// Waits, because jobs still in the queue hold their windows a little longer.
 fn assert_none_left(context: &Context) {
     for _ in 0..1000 {
         if context.ahead.bytes() == 0 {
@@ -140,7 +140,8 @@ fn damage_ahead_is_told_only_to_who_reads_it() {
     }
 }
 
-/// A header that is read between reads elsewhere, as databases do, is no start of a reader that goes on.
+/// Repeatedly reading a header between reads elsewhere, as databases do, is not recognised as a
+/// sequential reader.
 #[test]
 fn nothing_is_opened_ahead_of_a_header_that_is_read_again() {
     let context = context();
@@ -156,13 +157,13 @@ fn nothing_is_opened_ahead_of_a_header_that_is_read_again() {
             assert!(read_to(&file, at, 50) == content[at..at + 50]);
         }
     }
-    // One that goes on is believed again.
+    // A reader that continues is recognised again.
     read_to(&file, 0, 65_536);
     read_to(&file, 65_536, 65_536);
     assert!(context.ahead.bytes() > 0);
 }
 
-/// Of places in a random order some are next to each other by chance.
+/// In a random order, some places are adjacent by chance.
 #[test]
 fn next_to_nothing_is_opened_ahead_of_a_reader_of_random_places() {
     for (len, size) in [(4096, 8 << 20), (4096, 64 << 20), (65_536, 64 << 20)] {
@@ -180,7 +181,7 @@ fn next_to_nothing_is_opened_ahead_of_a_reader_of_random_places() {
     }
 }
 
-/// However many files are read, each gets its share of what may be opened ahead.
+/// With many files being read, each gets its share of the read-ahead memory.
 #[test]
 fn all_readers_of_many_files_find_windows() {
     let (all, piece) = (Arc::default(), MIB as u64);
@@ -190,13 +191,14 @@ fn all_readers_of_many_files_find_windows() {
         let missed = files
             .iter_mut()
             .filter_map(|file| file.note(bytes.clone(), 1 << 30, 1).windows.is_empty().then_some(()));
-        // The first ones took more before the last ones came.
+        // The first files took more before the last ones arrived.
         let missed = missed.count();
         assert!(step < 20 || missed == 0, "{missed} at step {step}");
     }
 }
 
-/// Readers that came to the end, forward or backward, and one that stopped on its way, leave the memory to the others.
+/// Readers that reached the end, forward or backward, and one that stopped, leave the memory to the
+/// others.
 #[test]
 fn a_file_that_is_read_time_and_again_finds_windows_every_time() {
     let (all, piece, size) = (Arc::<ReadAheadMemory>::default(), MIB as u64, 32 * MIB as u64);
@@ -215,7 +217,8 @@ fn a_file_that_is_read_time_and_again_finds_windows_every_time() {
     }
 }
 
-/// What comes along with a long read is not needed yet: what is wrong with it is told to who needs it.
+/// Slots loaded along with a long read are not needed yet, so damage is reported only to the reader that
+/// needs them.
 #[test]
 fn slots_come_along_with_a_long_read_as_far_as_they_can_be_had() {
     let context = context();

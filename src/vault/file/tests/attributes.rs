@@ -1,5 +1,6 @@
-//! Attributes beside content: set, written, synced and closed in every order, with every call failing once, and cut off from power.
-//! What fsync confirmed is there. What was bound to a salt that a power cut took counts as absent, and nothing fails to open.
+//! Attributes together with content: set, written, synced and closed in every order, with every call
+//! failing once, and with power cuts. Everything that fsync confirmed is present. Attributes bound to a
+//! salt that a power cut lost count as absent, and opening never fails.
 
 use super::*;
 use crate::{
@@ -25,13 +26,13 @@ enum Op {
     Sync,
     /// close(2), and open(2).
     Close,
-    /// The power goes, and the file is opened.
+    /// A power cut, after which the file is opened.
     Cut,
 }
 
 const OPS: [Op; 5] = [Op::Set, Op::Write, Op::Sync, Op::Close, Op::Cut];
 
-/// A call of one operation that fails.
+/// A failing call within one operation.
 #[derive(Debug, Clone, Copy)]
 struct Fault {
     op: usize,
@@ -39,14 +40,14 @@ struct Fault {
     failure: Failure,
 }
 
-/// What files are opened with, and how they are made durable.
+/// The context for opening files, and the way to make them durable.
 struct World {
     context: Arc<Context>,
     keys: XattrKeys,
     sync: fn(&File) -> Result<()>,
-    /// The fault that is tried came about.
+    /// Whether the injected fault occurred.
     failed: Cell<bool>,
-    /// States that were looked at.
+    /// Number of states checked.
     states: Cell<usize>,
 }
 
@@ -72,14 +73,14 @@ impl World {
         self.keys.encode_name(NAME.as_bytes()).unwrap().into()
     }
 
-    /// As the vault sets one.
+    /// Sets the attribute as the vault does.
     fn set(&self, case: &Case, value: &[u8]) -> Result<()> {
         let salt = case.file.salt(true)?.unwrap();
         let value = self.keys.encode_value(Owner::File(&salt), NAME.as_bytes(), value)?;
         Ok(case.store.set_attribute(&self.stored_name(), &value)?)
     }
 
-    /// As the vault reads one.
+    /// Reads the attribute as the vault does.
     fn get(&self, case: &Case) -> Told<Option<Vec<u8>>> {
         let salt = case.file.salt(false).map_err(|e| e.to_string())?;
         let sealed = case.store.attributes().remove(&self.stored_name());
@@ -91,11 +92,11 @@ impl World {
 
 type Told<T = ()> = std::result::Result<T, String>;
 
-/// What may be there: every value since the last one that was confirmed.
+/// The possible values: all since the last confirmed one.
 #[derive(Clone)]
 struct MayBe<T> {
     values: Vec<T>,
-    /// It is the last one now: no change failed.
+    /// Only the last value is possible, because no change failed.
     certain: bool,
 }
 
@@ -123,7 +124,7 @@ struct Case {
 }
 
 impl Case {
-    /// A file that was just made.
+    /// A newly created file.
     fn new(world: &World) -> Case {
         let store = FaultyFile::new();
         let file = File::fresh(store.clone(), world.context.clone());
@@ -131,19 +132,19 @@ impl Case {
         Case { store, file, content, attribute: MayBe { values: vec![None], certain: true } }
     }
 
-    /// Closes and opens it. What a failed sync lost is read from the disk again.
+    /// Closes and reopens the file. Data lost by a failed sync is read from the disk again.
     fn reopen(&mut self, world: &World) -> Told {
         if self.file.flush().is_err() || self.file.failed() {
             (self.content.certain, self.attribute.certain) = (false, false);
             self.store.evict(|_| 0);
         }
         let open = || File::open(self.store.clone(), world.context.clone());
-        // The one call that was to fail.
+        // Retry once, because the first attempt may hit the injected fault.
         self.file = open().or_else(|_| open()).map_err(|e| format!("opening: {e}"))?;
         Ok(())
     }
 
-    /// Every state that a power cut leaves of it.
+    /// All states that a power cut can leave.
     fn cuts(&self) -> Vec<Arc<FaultyFile>> {
         let (state, mut seen, mut cuts) = (self.store.snapshot(), BTreeSet::new(), Vec::new());
         let mut choices: Vec<(usize, usize)> = Vec::new();
@@ -207,7 +208,8 @@ impl Case {
         self.attribute.compare(&world.get(self)?).map_err(|e| format!("attribute: {e}"))
     }
 
-    /// Does `ops`, of which the first one is the `number`th; then the power goes, and it is looked at what is left.
+    /// Runs `ops`, where the first one has index `number`, then cuts the power and checks the remaining
+    /// states.
     fn go(mut self, world: &World, ops: &[Op], number: usize, fault: Option<Fault>) -> Told {
         let Some((op, rest)) = ops.split_first() else {
             return self.each_cut(world, None, |case| case.goes_on(world));
@@ -248,7 +250,7 @@ impl Case {
                 case.reopen(world)?;
             }
             case.look(world).map_err(|e| format!("after a power cut: {e}"))?;
-            // That is durable, whatever it is.
+            // The state after recovery is durable, whatever it is.
             case.content.confirm(read_all(&case.file).map_err(|e| e.to_string())?);
             case.attribute.confirm(world.get(&case)?);
             then(case)?;
@@ -256,7 +258,7 @@ impl Case {
         Ok(())
     }
 
-    /// An attribute can be set, and is there after an fsync.
+    /// Checks that an attribute can be set, and is present after an fsync.
     fn goes_on(mut self, world: &World) -> Told {
         self.do_one(world, Op::Set, 9)?;
         self.do_one(world, Op::Sync, 10)?;
@@ -267,7 +269,8 @@ impl Case {
     }
 }
 
-/// Sequences of up to four operations, with every call of each failing once. What is found first, and how much was not.
+/// Runs all sequences, with every call of each failing once. Returns the first problem found, and the
+/// number of states checked.
 fn explore(world: &World) -> (Option<String>, usize) {
     for ops in sequences() {
         let run = |fault| {
@@ -295,8 +298,8 @@ fn explore(world: &World) -> (Option<String>, usize) {
     (None, world.states.get())
 }
 
-/// All of up to three operations and a sample of those of four. The first one changes the file: nothing else matters to one
-/// that was just made.
+/// All sequences of up to three operations, and a sample of those with four. The first operation changes
+/// the file, because no other matters for a new file.
 fn sequences() -> Vec<Vec<Op>> {
     let longer = |all: &Vec<Vec<Op>>| {
         all.iter().flat_map(|ops| OPS.map(|op| [&ops[..], &[op]].concat())).collect::<Vec<_>>()
@@ -304,7 +307,7 @@ fn sequences() -> Vec<Vec<Op>> {
     let first = vec![vec![Op::Set], vec![Op::Write]];
     let mut by_length: Vec<_> = std::iter::successors(Some(first), |all| Some(longer(all))).take(4).collect();
     let longest = &mut by_length[3];
-    // Prime to the number of operations, so that each is the last one as often.
+    // Coprime to the number of operations, so that each is equally often the last one.
     *longest = longest.iter().step_by(cases(4, 1) as usize).cloned().collect();
     by_length.concat()
 }

@@ -1,4 +1,5 @@
-//! What is called durable of a file is in the store after every crash: who keeps it elsewhere refuses nothing that is right.
+//! A record reported as durable is in the store after every crash, so a keeper never refuses a legitimate
+//! state.
 
 use super::*;
 use crate::vault::{
@@ -36,7 +37,7 @@ impl Bounds for Keeper {
 const STEPS: u64 = 7;
 
 fn step(file: &Arc<File>, rng: &mut Rng) {
-    // What fails here is what the store fails with; only what is durable counts.
+    // Errors are those of the store. Only what became durable counts.
     let _ = match rng.below(STEPS) {
         0 => file.write(rng.below(3) * 4000, &rng.bytes(5000)),
         1 => file.flush(),
@@ -54,7 +55,7 @@ fn step(file: &Arc<File>, rng: &mut Rng) {
     };
 }
 
-/// Whether a program of steps, some of whose calls fail, leaves a crash after which the file is refused.
+/// Whether a random program, some of whose calls fail, reaches a crash after which the file is refused.
 fn is_refused(seed: u64) -> bool {
     let mut rng = Rng(seed);
     let keeper = Arc::new(Keeper::default());

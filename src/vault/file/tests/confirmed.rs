@@ -1,4 +1,4 @@
-//! Ways in which confirmed data was once lost, each as it was found.
+//! Regression tests for ways in which confirmed data was lost.
 
 use super::*;
 use crate::format::record::RECORD;
@@ -43,7 +43,8 @@ fn what_a_failed_append_left_does_not_spoil_what_comes_after_it() {
     panic!("there never was room");
 }
 
-/// A hole that was filled in vain, then punched: nothing is left to flush, but the store has something to forget.
+/// A hole is filled, which fails, and then punched: nothing is left to flush, but the store has leftovers
+/// to erase.
 #[test]
 fn a_sync_after_a_failed_flush_forgets_what_that_left() {
     let context = context();
@@ -78,7 +79,7 @@ fn a_cut_that_the_store_did_not_follow_has_happened() {
         let cut = file.truncate(100);
         store.mend();
         if file.failed() {
-            continue; // its sync failed
+            continue; // Its sync failed.
         }
         match cut {
             Ok(()) if store.len().unwrap() == layout::stored_size(100) => break,
@@ -99,7 +100,7 @@ fn a_cut_that_the_store_did_not_follow_has_happened() {
     assert_eq!(not_followed, 1);
 }
 
-/// Whoever opens a file after a failed sync sees pages that the disk never got.
+/// After a failed sync, reopening a file may read pages that never reached the disk.
 #[test]
 fn recovery_makes_durable_what_it_keeps() {
     let context = context();
@@ -121,7 +122,7 @@ fn without_the_key_no_chunk_becomes_zeros() {
     let content = Rng(3).bytes(30 * CHUNK + 100);
     let resting = stored(&content, &context);
     let good = resting.bytes();
-    // What a mount leaves for a moment, and somebody may keep.
+    // A state that exists briefly during a mount, and that an attacker may keep.
     let flushed = FaultyFile::new();
     let file = open(&flushed, &context);
     file.write(0, &content).unwrap();
@@ -151,7 +152,7 @@ fn without_the_key_no_chunk_becomes_zeros() {
             }
         }
     }
-    // Of a small file, everything but the first record.
+    // Everything of a small file except the first record.
     let store = stored(&content[..100], &context);
     store.tamper(|bytes| bytes[512..4096].fill(0));
     let file = open(&store, &context);
@@ -191,7 +192,7 @@ fn after_a_panic_a_file_only_fails_until_it_is_opened_anew() {
     file.sync().unwrap();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let mut st = file.state.write();
-        st.dirty.size = 5; // half of a change
+        st.dirty.size = 5; // Half of a change.
         panic!("in the middle of it");
     }));
     assert!(panicked.is_err() && file.failed() && file.sync_failed());
@@ -221,7 +222,7 @@ fn what_follows_a_blank_header_is_set_aside_before_it_is_overwritten() {
     file.sync().unwrap();
     assert_eq!(*kept.lock(), [len]);
     assert_eq!(read_all(&open(&killed(&store.snapshot()), &context)).unwrap(), b"new");
-    // What a first flush of ours left when it failed is nobody's.
+    // The leftovers of our own failed first flush are not set aside.
     let store = FaultyFile::new();
     let file = open(&store, &context);
     file.write(0, &[1; 50_000]).unwrap();
@@ -232,7 +233,7 @@ fn what_follows_a_blank_header_is_set_aside_before_it_is_overwritten() {
     assert_eq!(kept.lock().len(), 1);
 }
 
-/// Recovery reads what was written, not what a file could hold.
+/// Recovery reads what was written, not the whole address range of the file.
 #[test]
 fn recovery_of_a_vast_sparse_file_takes_few_calls() {
     const PLACES: u64 = 50;

@@ -1,15 +1,15 @@
-//! Kills and power cuts at every step (guarantee G2): what was confirmed reads as confirmed, or newer.
+//! Kills and power cuts at every step (guarantee G2): confirmed data reads as confirmed, or newer.
 
 use super::*;
 
 const U: usize = 1024;
 
-/// What may be read after a crash.
+/// The contents that are allowed after a crash.
 #[derive(Clone, Default)]
 struct Oracle {
-    /// Every content since (and with) the last confirmed one.
+    /// All contents since the last confirmed one, inclusive.
     since: Vec<Vec<u8>>,
-    /// Index in `since` of the last one flushed.
+    /// Index in `since` of the last flushed content.
     flushed: usize,
 }
 
@@ -27,10 +27,11 @@ impl Oracle {
         self.flushed = 0;
     }
 
-    /// Each unit is as in one of the versions (zeros where one of them did not reach); so is the size.
+    /// Each unit must match one of the versions, or be zeros past the end of one. The size must be that
+    /// of a version.
     fn allows(&self, out: &[u8], kill: bool) -> Result<(), String> {
         let versions = &self.since[if kill { self.flushed } else { 0 }..];
-        // What was appended may end at any chunk.
+        // An append may end at any chunk.
         let sizes = || versions.iter().map(Vec::len);
         let (smallest, largest) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
         let within = out.len().is_multiple_of(4096) && (smallest..largest).contains(&out.len());
@@ -46,7 +47,7 @@ impl Oracle {
             let fits = |v: &Vec<u8>| {
                 let mut want = v.get(range.start..range.end.min(v.len())).unwrap_or_default().to_vec();
                 want.resize(unit.len(), 0);
-                // A shorter version of the last chunk leaves what is past it to a longer one.
+                // If a shorter version of the last chunk survives, a longer file reads as zeros past it.
                 want == unit
             };
             let zeros = unit.iter().all(|b| *b == 0) && versions.iter().any(|v| v.len() < range.end);
@@ -58,7 +59,7 @@ impl Oracle {
     }
 }
 
-/// Header and leaf pages may be torn by a power cut; data pages are the stated exception.
+/// A power cut may tear header and leaf pages. Data pages are the documented exception.
 fn torn(page: u64) -> bool {
     page == 0 || page * 4096 == layout::entries_offset(1)
 }
@@ -100,7 +101,7 @@ fn check(
     }
 }
 
-/// What a crash left can be written to, and then holds what was written.
+/// Checks that the file can still be written after a crash, and then has the written data.
 fn goes_on(
     store: &Arc<FaultyFile>,
     file: &Arc<File>,
@@ -121,10 +122,10 @@ fn goes_on(
     }
 }
 
-/// Recovery may crash as well.
+/// Checks crashes during recovery.
 fn again(after: &Snapshot, oracle: &Oracle, context: &Arc<Context>, rng: &mut Rng) {
     let store = FaultyFile::at(after);
-    // A large file is written again in many calls.
+    // Recovery rewrites a large file in many calls.
     store.record_every(1 + store.bytes().len() as u64 / 50_000);
     let _ = File::open(store.clone(), context.clone());
     for state in store.recorded() {
@@ -145,7 +146,7 @@ struct Run {
     log: Vec<String>,
     rng: Rng,
     cuts: u64,
-    /// Every so many calls there is a crash.
+    /// Number of calls between crashes.
     every: u64,
 }
 
@@ -172,7 +173,7 @@ impl Run {
         }
     }
 
-    /// Does one operation, then crashes at each of its steps.
+    /// Runs one operation, then checks a crash at each of its steps.
     fn act(&mut self, op: &str, arg: u64) {
         self.log.push(format!("{op}{arg}"));
         self.store.record_every(self.every);
@@ -201,7 +202,7 @@ impl Run {
             "clean" => clean(&self.file),
             _ => unreachable!(),
         }
-        // During the operation the promise is still the old one, with the new content allowed.
+        // During the operation, the old promise still applies, and the new content is also allowed.
         let mut during = before.clone();
         during.since = self.oracle.since.clone();
         for state in self.store.recorded() {
@@ -224,13 +225,13 @@ impl Run {
         self.file.write(offset as u64, &data).unwrap();
     }
 
-    /// Writes two extents' worth from here on, in one go.
+    /// Writes two extents in one call.
     fn stream(&mut self, offset: u64) {
         let data = self.rng.bytes((48 + 64) * 4096 + 1000);
         let (before, end) = (self.model.len() as u64, offset + data.len() as u64);
         self.model.resize(self.model.len().max(end as usize), 0);
         self.model[offset as usize..end as usize].copy_from_slice(&data);
-        // What is stored in the background makes the file longer extent by extent.
+        // Background writes extend the file extent by extent.
         let extents = (0..).map(|group| layout::first_chunk(group + 1) * layout::CHUNK);
         let sizes = [before.next_multiple_of(layout::CHUNK)].into_iter().chain(extents);
         for size in sizes.take_while(|size| *size < end).filter(|size| *size > before) {
@@ -240,7 +241,7 @@ impl Run {
         self.file.write(offset, &data).unwrap();
     }
 
-    /// Writes every second chunk from this one on, each by itself.
+    /// Writes every second chunk from `first`, individually.
     fn scatter(&mut self, first: usize) {
         let whole = self.model.len() / 4096;
         for chunk in (first..whole).step_by(2) {
@@ -248,11 +249,11 @@ impl Run {
             self.model[chunk * 4096..][..4096].copy_from_slice(&data);
             self.file.write(chunk as u64 * layout::CHUNK, &data).unwrap();
         }
-        // Each chunk is as before or as now.
+        // Each chunk is either old or new.
         self.oracle.note(&self.model);
     }
 
-    /// Crashes for good and goes on with what is left.
+    /// Crashes, and continues with the remaining state.
     fn crash(&mut self, kill: bool) {
         self.log.push(if kill { "killed" } else { "cut off" }.into());
         let now = self.store.snapshot();
@@ -265,13 +266,13 @@ impl Run {
         self.file = open(&self.store, &self.context);
         self.model = read_all(&self.file).unwrap();
         self.oracle.allows(&self.model, kill).unwrap();
-        // What recovery decided is durable.
+        // The outcome of recovery is durable.
         self.oracle = Oracle::default();
         self.oracle.note(&self.model);
     }
 }
 
-/// The sequences that the protocol's rules were made for, each a past or possible mistake.
+/// The sequences that motivated the protocol's rules, each a past or potential bug.
 #[test]
 fn named_sequences() {
     let cases: &[&[(&str, u64)]] = &[
@@ -338,7 +339,8 @@ fn named_sequences() {
     }
 }
 
-/// Streams, whose extents are stored in the background: new ones, ones over synced data, ones over what is in flight.
+/// Streams, whose extents are stored in the background: of new data, over synced data, and over data in
+/// flight.
 fn streams(context: &dyn Fn() -> Arc<Context>, cuts: u64) {
     let cases: &[&[(&str, u64)]] = &[
         &[("stream", 0), ("sync", 0), ("stream", 0), ("flush", 0), ("sync", 0)],
@@ -363,7 +365,7 @@ fn streams_behind_the_application() {
     streams(&context, 1);
 }
 
-/// Chunks here and there over synced data, with two writes in flight at once.
+/// Scattered overwrites of synced data, with two writes in flight at once.
 #[test]
 fn scattered_overwrites() {
     let (background, _jobs) = Background::by_hand();
@@ -412,7 +414,8 @@ fn random_sequences() {
     }
 }
 
-/// The oracle itself: without the barrier before an overwrite (relaxed durability) it must find damage.
+/// Tests the oracle itself: without the barrier before an overwrite (relaxed durability), it must find
+/// damage.
 #[test]
 fn without_the_barrier_an_overwrite_is_lost() {
     let relaxed =
@@ -421,7 +424,7 @@ fn without_the_barrier_an_overwrite_is_lost() {
     let file = open(&store, &relaxed);
     file.write(0, &[1; 8192]).unwrap();
     file.sync().unwrap();
-    // The first one after a commit makes that commit's record durable.
+    // The first overwrite after a commit makes that commit's record durable.
     for chunk in [0, 4096] {
         file.write(chunk, &[2; 4096]).unwrap();
         file.flush().unwrap();

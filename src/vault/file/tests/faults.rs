@@ -1,5 +1,5 @@
-//! A store that fails under a file (guarantee G3): the error comes out, what was committed stays, and the
-//! work goes on once the store does.
+//! A failing store (guarantee G3): errors are reported, committed data stays, and work continues once the
+//! store has recovered.
 
 use super::{
     super::rules::{Rule, break_rule},
@@ -13,7 +13,8 @@ fn errno(e: &Error) -> Option<i32> {
     }
 }
 
-/// Every call of a flush fails in turn; nothing committed is lost, and a second try succeeds.
+/// Makes every call of a flush fail in turn. Nothing committed may be lost, and a second attempt must
+/// succeed.
 fn fail_each_call(
     failure: Failure,
     prepare: &[u8],
@@ -32,12 +33,12 @@ fn fail_each_call(
             assert!(nth > 2, "the change makes calls");
             return;
         }
-        // Killed now, the file is as before or (in part) newer, never unreadable.
+        // After a kill now, the file has its old content or partly the new, and is readable.
         let left = open(&killed(&store.snapshot()), &context);
         assert!(read_all(&left).is_ok(), "call {nth}: {:?}", read_all(&left).err());
         store.mend();
         if file.failed() {
-            continue; // a failed sync: proven below
+            continue; // A failed sync, tested below.
         }
         change(&file).unwrap();
         assert!(read_all(&file).unwrap() == want, "call {nth}");
@@ -65,7 +66,7 @@ fn a_failing_store_during_overwrites() {
     }
 }
 
-/// Extents that are stored in the background: whatever fails, the next flush says so, and nothing is gone.
+/// Extents stored in the background: the next flush reports any failure, and nothing is lost.
 #[test]
 fn a_failing_store_during_streams() {
     let data = Rng(8).bytes(150 * 4096);
@@ -80,7 +81,7 @@ fn a_failing_store_during_a_cut() {
     fail_each_call(Failure::Errno(libc::EIO), &vec![1; 600_000], |f| f.truncate(300_001), &vec![1; 300_001]);
 }
 
-/// What stands in the store past the end is erased when the file grows, also if that failed at first.
+/// Stored data past the end is erased when the file grows, even if that failed at first.
 #[test]
 fn a_failing_store_while_a_cut_file_grows() {
     let change = |f: &Arc<File>| {
@@ -121,7 +122,7 @@ fn a_failing_store_on_the_way_to_rest() {
             return;
         }
         if file.failed() {
-            continue; // a failed sync: proven below
+            continue; // A failed sync, tested below.
         }
         clean(&file);
         let read = read_all(&open(&store, &context));
@@ -145,7 +146,7 @@ fn the_error_reaches_the_application_and_the_data_stays() {
     assert_eq!(read_all(&open(&store, &context)).unwrap(), [4; 100]);
 }
 
-/// A close says that there is no room, although what needs a sync is left to the flusher.
+/// Close reports a full store, although data that needs a sync is left to the flusher.
 #[test]
 fn a_close_leaves_nothing_behind_that_a_full_store_has_no_place_for() {
     let context = context();
@@ -155,7 +156,7 @@ fn a_close_leaves_nothing_behind_that_a_full_store_has_no_place_for() {
         let file = open(&store, &context);
         store.fail_from(0, ENOSPC);
         file.write(0, &[2; 4096]).unwrap();
-        file.flush_at_close().unwrap(); // takes the place of something
+        file.flush_at_close().unwrap(); // Replaces stored data.
         file.write(offset as u64, &vec![3; len]).unwrap();
         assert_eq!(errno(&file.flush_at_close().unwrap_err()), Some(libc::ENOSPC), "{len} bytes at {offset}");
         store.mend();
@@ -171,11 +172,12 @@ fn a_close_leaves_nothing_behind_that_a_full_store_has_no_place_for() {
     }
 }
 
-/// What a close left to the flusher finds its place, also if the store runs full right after.
+/// Data left to the flusher at close has reserved space, even if the store fills up right after.
 #[test]
 fn what_a_close_left_has_its_place() {
     let context = context();
-    // In the header page's group; in a hole of another group; behind the end, in a last group that is a hole.
+    // In the group of the header page; in a hole of another group; past the end, in a last group that is
+    // a hole.
     for (size, chunk) in [(40, 3), (2000, 500), (1000, 1000), (1000, 1003)] {
         let store = stored(&[1; 4096], &context);
         let file = open(&store, &context);
@@ -221,7 +223,7 @@ fn after_a_failed_sync_nothing_is_confirmed_any_more() {
     assert_eq!(read_all(&file).unwrap()[..4096], [1; 4096]);
 }
 
-/// A store that writes elsewhere what is overwritten may be full then: who closes a file is told.
+/// A store that writes overwritten data elsewhere may run full on an overwrite, so close must report it.
 #[test]
 fn a_close_leaves_nothing_to_a_store_that_copies_on_write() {
     let context = Arc::new(Context { overwrites_in_place: false, ..context_over(Background::at_once()) });
@@ -260,14 +262,14 @@ fn a_punch_that_fails_shows_nothing_older() {
     panic!("never succeeded");
 }
 
-/// A program that copies by size and time would copy the file again, or never.
+/// With a wrong time, a program that copies by size and time would copy the file again, or never.
 #[test]
 fn a_clean_that_fails_anywhere_leaves_the_modification_time() {
     let time = crate::vault::Time { seconds: 99, nanoseconds: 1 };
     for nth in 0.. {
         let (store, context) = (FaultyFile::new(), context());
         let file = open(&store, &context);
-        // Of several groups, so that there are node pages, and with older slots to be erased.
+        // Several groups, so that there are node pages, and older slots to erase.
         file.write(0, &[1; 600_000]).unwrap();
         file.sync().unwrap();
         file.write(4096, &[2; 9000]).unwrap();
@@ -293,8 +295,8 @@ fn a_clean_that_fails_anywhere_leaves_the_modification_time() {
     }
 }
 
-/// The call `nth` of a cut fails while the file is on its way to a clean record, before its second step or its last. What is read
-/// then, and whether the cut failed.
+/// Call `nth` of a truncation fails while the file is on its way to a clean record, before the second
+/// step or the last one. Returns the content after a kill, and whether the truncation failed.
 fn cut_between_steps(before_settle: bool, nth: u64) -> (Result<Vec<u8>, Error>, bool) {
     let (store, context) = (FaultyFile::new(), Arc::new(context_over(Background::at_once())));
     let file = open(&store, &context);
@@ -320,7 +322,7 @@ fn cut_between_steps(before_settle: bool, nth: u64) -> (Result<Vec<u8>, Error>, 
     (File::open(killed(&store.snapshot()), context).and_then(|left| read_all(&left)), failed)
 }
 
-/// No clean record follows over what a failed cut left.
+/// No clean record may be written over the leftovers of a failed truncation.
 #[test]
 fn a_failing_store_during_a_cut_between_the_steps_of_a_clean_record() {
     let mut found = false;
@@ -344,7 +346,8 @@ fn a_failing_store_during_a_cut_between_the_steps_of_a_clean_record() {
     assert!(found, "without the rule nothing is lost");
 }
 
-/// What a close left buffered finds room in a store that is full since, also where the file had nothing but a hole.
+/// Data left buffered at close has space in a store that is full afterwards, even if the file only had a
+/// hole there.
 #[test]
 fn a_store_that_is_full_after_a_close_into_a_hole() {
     let (store, context) = (FaultyFile::new(), context());
@@ -360,7 +363,7 @@ fn a_store_that_is_full_after_a_close_into_a_hole() {
     assert!(read[1000 * 4096..][..4096] == [2; 4096]);
 }
 
-/// A range that was allocated can be written once the store is full, with the entries that lie before it.
+/// An allocated range can be written once the store is full, including the entries before it.
 #[test]
 fn a_store_that_is_full_after_an_allocation() {
     for first in [0, 4096, 300 * 4096] {
@@ -376,7 +379,7 @@ fn a_store_that_is_full_after_an_allocation() {
     }
 }
 
-/// fsync is for all of a file; the steps of a commit and fdatasync are for its content.
+/// fsync covers all of a file. The steps of a commit, and fdatasync, cover only its content.
 #[test]
 fn one_sync_of_an_fsync_is_for_attributes_too() {
     let (store, context) = (FaultyFile::new(), context());
@@ -385,7 +388,7 @@ fn one_sync_of_an_fsync_is_for_attributes_too() {
     file.sync().unwrap();
     assert_eq!(store.whole_syncs(), 0);
     for round in 1..3 {
-        file.sync_whole().unwrap(); // Also with nothing to flush.
+        file.sync_whole().unwrap(); // Even with nothing to flush.
         assert_eq!(store.whole_syncs(), round);
     }
     file.write(0, &[2; 4096]).unwrap();

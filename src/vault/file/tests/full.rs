@@ -1,28 +1,29 @@
-//! A store that is nearly full: a write that it has no room for takes nothing, and all that others took is stored.
+//! A nearly full store: a write without room is rejected as a whole, and everything that was accepted is
+//! stored.
 
 use super::{super::space::Space, *};
 
-/// Random files of each kind of store.
+/// Random files for each kind of store.
 const FILES: u64 = 400;
 const STEPS: usize = 60;
-/// One file in so many is long enough for two levels of nodes; the others have some groups.
+/// One in `LONG` files is long enough for two levels of nodes. The others have a few groups.
 const LONG: u64 = 10;
 const LARGEST: [u64; 2] = [140 * 64 * 4096, 10 * 64 * 4096];
 
-/// A program on a file, what it must read, and how often it was told that there is no room.
+/// A random program on a file: the expected content, and the number of rejected operations.
 struct Program {
     store: Arc<FaultyFile>,
     file: Arc<File>,
     content: Vec<u8>,
     largest: u64,
-    /// Whether places are reserved.
+    /// Whether space is reserved.
     reserves: bool,
     rng: Rng,
     refused: usize,
 }
 
 impl Program {
-    /// Notes how a change ended: it was made as a whole, or refused as a whole.
+    /// Records the result of a change, which must be applied or rejected as a whole.
     fn note(&mut self, changed: Result<(), Error>, change: impl FnOnce(&mut Vec<u8>)) {
         match changed {
             Ok(()) => change(&mut self.content),
@@ -72,20 +73,20 @@ impl Program {
             13 => self.file.flush_at_close().expect("what was taken has a place"),
             14 => self.file.sync().expect("what was taken has a place"),
             _ if self.reserves => clean(&self.file),
-            // Nodes have no places. A file without them is recovered.
+            // No space is reserved for nodes. A file without them is recovered.
             _ => drop(self.file.clean_flush()),
         }
         assert_eq!(self.file.size(), self.content.len() as u64);
     }
 }
 
-/// Runs random programs; returns how often they were told that there is no room.
+/// Runs random programs. Returns how many operations were rejected for lack of room.
 fn run(context: &Arc<Context>) -> usize {
     let program = |seed: u64| {
         let store = FaultyFile::new();
         let file = open(&store, context);
         let mut rng = Rng(seed);
-        // With its header, a file always has room for something.
+        // A file has always room for something besides its header.
         store.leave(libc::EDQUOT, 2 + rng.below(400));
         let largest = LARGEST[usize::from(!seed.is_multiple_of(LONG))];
         let reserves = context.overwrites_in_place;
@@ -107,7 +108,7 @@ fn run(context: &Arc<Context>) -> usize {
     (0..FILES).map(program).sum()
 }
 
-/// A context of a store that says that it has next to no room.
+/// A context whose store reports that it has no free space.
 fn scarce(overwrites_in_place: bool) -> Arc<Context> {
     let space = Space::of(Box::new(|| Ok(0)));
     Arc::new(Context { space, overwrites_in_place, ..context_over(Background::at_once()) })

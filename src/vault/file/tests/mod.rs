@@ -1,4 +1,4 @@
-//! The content of a file against a plain byte vector: reopened, killed, cut off from power, failing.
+//! Compares a file's content with a plain byte vector, across reopening, kills, power cuts and failures.
 
 use super::{Background, Budget, Buffered, Context, Durability, File, SlotMemory};
 use crate::{
@@ -29,7 +29,7 @@ mod sparse;
 mod streams;
 mod tamper;
 
-/// A small generator of repeatable numbers (splitmix64).
+/// A small deterministic random number generator (splitmix64).
 pub(super) struct Rng(pub(super) u64);
 
 impl Rng {
@@ -54,15 +54,15 @@ pub(super) fn context_with(cipher: Cipher, integrity: Integrity, read_only: bool
     Arc::new(Context { keys, read_only, ..context_over(Background::default()) })
 }
 
-/// One with these threads in the background. Extents are as short as they get, so that few bytes cross the borders
-/// of several.
+/// A context with these background threads. Extents are as short as possible, so that few bytes cross the
+/// borders of several.
 pub(super) fn context_over(background: Background) -> Context {
     let context = context_of_few(background);
     context.buffered.streams.store(1 << 20, Ordering::Relaxed);
     context
 }
 
-/// The same where few files are streamed.
+/// Like `context_over`, but with few streamed files, so that extents are long.
 pub(super) fn context_of_few(background: Background) -> Context {
     let budget = Budget::of(64 << 20);
     Context {
@@ -92,10 +92,10 @@ pub(in crate::vault) fn context() -> Arc<Context> {
     context_with(Cipher::Aes256, Integrity::Kmac128, false)
 }
 
-/// Bytes that flush themselves where a scheduler decides: the programs write little.
+/// Limit for singles where a test schedules the background work: its programs write little.
 pub(super) const SINGLES_BY_HAND: usize = 64 << 10;
 
-/// A context whose background work is done by hand, by this: one piece of it, if there is some.
+/// A context whose background work is run by the returned function: one job per call, if there is one.
 pub(in crate::vault) fn context_by_hand() -> (Arc<Context>, impl Fn() -> bool + Send + Sync) {
     let (background, jobs) = Background::by_hand();
     let context = context_of_few(background);
@@ -119,7 +119,7 @@ pub(super) fn read_all(file: &Arc<File>) -> Result<Vec<u8>, Error> {
     Ok(out)
 }
 
-/// Cleans a file, as the flusher does.
+/// Cleans a file as the flusher does.
 pub(super) fn clean(file: &Arc<File>) {
     let rest = file.clean_flush().unwrap();
     file.clean_sync().unwrap();
@@ -130,7 +130,7 @@ pub(super) fn clean(file: &Arc<File>) {
     assert!(file.is_clean());
 }
 
-/// A clean file of `content`.
+/// The store of a clean file with `content`.
 pub(super) fn stored(content: &[u8], context: &Arc<Context>) -> Arc<FaultyFile> {
     let store = FaultyFile::new();
     let file = open(&store, context);
@@ -222,7 +222,7 @@ fn every_cipher_and_integrity_function_reads_back() {
 fn a_sparse_file_costs_nothing_and_grows_levels() {
     let (store, context) = (FaultyFile::new(), context());
     let file = open(&store, &context);
-    // Past 128 groups (32 MiB) the tree has two levels.
+    // Beyond 128 groups (32 MiB), the tree has two levels.
     file.write(0, b"start").unwrap();
     file.flush().unwrap();
     file.write(40 << 20, b"middle").unwrap();
@@ -259,7 +259,7 @@ fn recovery_keeps_the_modification_time() {
     assert_eq!(store.mtime().unwrap(), (99, 1));
 }
 
-/// What copies stored files by size and time must see that there is more to come.
+/// A program that copies stored files by size and time must notice that more data will follow.
 #[test]
 fn the_store_shows_a_modification_time_only_with_all_of_its_content() {
     let (store, context) = (FaultyFile::new(), context());
@@ -309,7 +309,7 @@ fn a_read_only_opening_writes_nothing() {
     let store = FaultyFile::new();
     let file = open(&store, &writer);
     file.write(0, &[5; 9000]).unwrap();
-    file.flush().unwrap(); // dirty on disk
+    file.flush().unwrap(); // Dirty on disk.
     let calls = store.calls();
     let reader = context_with(Cipher::Aes256, Integrity::Kmac128, true);
     let read = open(&store, &reader);

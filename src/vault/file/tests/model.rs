@@ -1,9 +1,9 @@
-//! Random operations against a byte vector.
+//! Random operations, checked against a byte vector.
 
 use super::*;
 use crate::crypto::chunk::CHUNK;
 
-/// One random step on a file and its model.
+/// Applies a random step to a file and its model.
 pub(super) fn step(file: &Arc<File>, model: &mut Vec<u8>, rng: &mut Rng, largest: u64) -> &'static str {
     let offset = rng.below(model.len() as u64 + 5000).min(largest);
     let len = match rng.below(4) {
@@ -60,7 +60,7 @@ pub(super) fn step(file: &Arc<File>, model: &mut Vec<u8>, rng: &mut Rng, largest
     }
 }
 
-/// Whether chunks from a random one on, up to beyond the end, read as the model has them.
+/// Whether whole chunks, read from a random one to beyond the end, match the model.
 fn whole_chunks(file: &File, rng: &mut Rng, model: &[u8]) -> bool {
     let from = (rng.below(model.len() as u64 + 1) as usize) / CHUNK * CHUNK;
     let mut out = vec![0xA5; (model.len() - from).next_multiple_of(CHUNK) + CHUNK];

@@ -1,16 +1,16 @@
-//! Rebuilding: whatever is damaged, every chunk that is still there can be read afterwards, and nothing false.
+//! Rebuilding: whatever the damage, every chunk still intact can be read afterwards, and no wrong data.
 
 use super::*;
 use crate::vault::file::Rebuilt;
 
 const CHUNK: usize = layout::CHUNK as usize;
 
-/// Chunks that are holes: the whole of group 3, and some others.
+/// Chunks that are holes: all of group 3, and some others.
 fn is_hole(index: usize) -> bool {
     index % 7 == 3 || layout::group_of(index as u64) == 3
 }
 
-/// A clean file with holes, and its content. It has a node page from two groups on.
+/// A clean file with holes, and its content. With two or more groups it has a node page.
 fn sparse(chunks: usize, context: &Arc<Context>) -> (Vec<u8>, Arc<FaultyFile>) {
     let mut content = Rng(chunks as u64).bytes(chunks * CHUNK - 1000);
     let store = FaultyFile::new();
@@ -29,7 +29,7 @@ fn sparse(chunks: usize, context: &Arc<Context>) -> (Vec<u8>, Arc<FaultyFile>) {
     (content, store)
 }
 
-/// What is read of each chunk afterwards: false where that fails. Nothing false is ever read.
+/// Whether each chunk can be read. Asserts that no wrong data is read.
 fn readable(store: &Arc<FaultyFile>, context: &Arc<Context>, content: &[u8], what: &str) -> Vec<bool> {
     let file = File::open(store.clone(), context.clone()).unwrap_or_else(|e| panic!("{what}: {e}"));
     file.check_length().unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -74,7 +74,7 @@ fn one_changed_byte_costs_one_chunk_at_most_and_no_other_group() {
             .into_iter()
             .position(|page| (page as usize..(page | 4095) as usize + 1).contains(&at));
         assert!(in_entries.is_some() || lost.is_empty(), "{what}: lost {lost:?}");
-        // With a slot that is lost, the holes of its group are not proven.
+        // If a slot is lost, the holes of its group are no longer proven.
         assert!(lost.iter().filter(|index| !is_hole(**index)).count() <= 1, "{what}: lost {lost:?}");
         assert!(
             lost.windows(2).all(|two| layout::group_of(two[0] as u64) == layout::group_of(two[1] as u64))
@@ -86,13 +86,13 @@ fn one_changed_byte_costs_one_chunk_at_most_and_no_other_group() {
 fn a_lost_header_costs_the_chunks_whose_entries_are_in_it() {
     let context = context();
     let (content, store) = sparse(250, &context);
-    // A blank header is a file that was never committed: that is no damage that could be told.
+    // A blank header means a file that was never committed, which is not detectable damage.
     store.tamper(|bytes| bytes[..512].fill(0xee));
     let good = store.bytes();
-    // The other record has all that is needed.
+    // The other record has everything that is needed.
     assert_eq!(rebuild(&store, &context), Rebuilt::Exact);
     assert_eq!(lost(&readable(&store, &context, &content, "record A")), [0; 0]);
-    // A salt is enough; but what was a hole is not proven then.
+    // A salt is enough, but holes are then no longer proven.
     store.tamper(|bytes| {
         bytes.clone_from(&good);
         bytes[512..520].fill(1);
@@ -122,7 +122,7 @@ fn a_cut_or_grown_file_gets_its_length_back() {
     });
     assert_eq!(rebuild(&store, &context), Rebuilt::Salvaged);
     let lost = lost(&readable(&store, &context, &content, "cut"));
-    // Of group 2 the entries are there, so its holes are; of group 4 they are not.
+    // The entries of group 2 are intact, so its holes are proven. Those of group 4 are lost.
     let expected = |index: &usize| match layout::group_of(*index as u64) {
         2 => *index >= 120 && !is_hole(*index),
         group => group == 4,
@@ -157,14 +157,14 @@ fn whatever_is_damaged_nothing_false_is_read_and_what_is_whole_is_kept() {
         }
         let what = format!("seed {seed}");
         let read = readable(&store, &context, &content, &what);
-        // A chunk whose data, length and slot are as they were is there.
+        // A chunk with intact data, length and slot can be read.
         for (index, readable) in read.iter().enumerate() {
             let offset = layout::chunk_offset(index as u64) as usize;
             let entry = layout::entries_offset(layout::group_of(index as u64)) as usize
                 + layout::place_in_group(index as u64) * 64;
             let ranges = [offset..offset + CHUNK.min(content.len() - index * CHUNK), entry..entry + 64];
             let whole = |range: std::ops::Range<usize>| bytes.get(range.clone()) == Some(&good[range]);
-            let last = index + 1 == 250; // its length may be lost with the records
+            let last = index + 1 == 250; // Its length may be lost with the records.
             assert!(
                 *readable || is_hole(index) || last || !ranges.into_iter().all(whole),
                 "{what}: chunk {index}"
@@ -174,7 +174,7 @@ fn whatever_is_damaged_nothing_false_is_read_and_what_is_whole_is_kept() {
     }
 }
 
-/// The file goes on: what was lost can be written again.
+/// The file can be used again: lost chunks can be rewritten.
 fn write_on(store: &Arc<FaultyFile>, context: &Arc<Context>, content: &[u8], what: &str) {
     let file = open(store, context);
     file.truncate(content.len() as u64).unwrap();
@@ -194,7 +194,7 @@ fn an_unfinished_write_over_damage_keeps_what_verifies() {
     file.sync().unwrap();
     content[10 * CHUNK..13 * CHUNK].copy_from_slice(&new);
     drop(file);
-    // The record is a dirty one, and an entry is damaged: neither version is proven.
+    // The record is dirty, and an entry is damaged, so neither version is proven.
     store.tamper(|bytes| bytes[layout::entries_offset(1) as usize + 70] ^= 1);
     assert!(File::open(store.clone(), context.clone()).is_err());
     assert_eq!(rebuild(&store, &context), Rebuilt::Salvaged);
@@ -207,7 +207,7 @@ fn an_unfinished_write_over_damage_keeps_what_verifies() {
 fn a_rebuild_that_is_cut_short_costs_nothing_more() {
     let context = context();
     let (content, store) = sparse(250, &context);
-    // Group 3 is a hole: nobody looks at its entries.
+    // Group 3 is a hole, so its entries are not read.
     store.tamper(|bytes| {
         bytes[layout::entries_offset(2) as usize + 70] ^= 1;
         bytes[layout::entries_offset(3) as usize..][..64].fill(7);

@@ -1,4 +1,4 @@
-//! What a recovery record has to say: which chunks are lost, and what was chosen, however far its writing came.
+//! The contents of a recovery record: the lost chunks, and the choice of slots, however far recovery got.
 
 use super::*;
 use crate::{
@@ -21,7 +21,8 @@ fn entry_at(chunk: usize) -> usize {
     layout::entries_offset(layout::group_of(chunk)) as usize + layout::place_in_group(chunk) * ENTRY
 }
 
-/// A flush over all chunks that a kill interrupted, whose base cannot be proven any more, with these chunks damaged.
+/// A flush over all chunks, interrupted by a kill, whose base can no longer be proven. `damaged` chunks
+/// are damaged.
 fn left(context: &Arc<Context>, content: &[u8], damaged: usize) -> Arc<FaultyFile> {
     let store = FaultyFile::new();
     let file = open(&store, context);
@@ -44,7 +45,7 @@ fn left(context: &Arc<Context>, content: &[u8], damaged: usize) -> Arc<FaultyFil
     FaultyFile::at(&store.snapshot())
 }
 
-/// Whether all chunks but these, from the second on, can be read.
+/// Whether all chunks can be read except the damaged ones, which start at chunk 1.
 fn reads(file: &Arc<File>, content: &[u8], damaged: usize) -> bool {
     file.size() == content.len() as u64
         && content.chunks(CHUNK).enumerate().all(|(chunk, want)| {
@@ -56,7 +57,7 @@ fn reads(file: &Arc<File>, content: &[u8], damaged: usize) -> bool {
         })
 }
 
-/// Recovers such a file, and again what a crash leaves at each call of that.
+/// Recovers such a file, then recovers it again after a crash at each call of the first recovery.
 fn recover_twice(damaged: usize) -> Result<(), String> {
     let (context, content) = (context(), Rng(1).bytes(CHUNKS * CHUNK));
     let store = left(&context, &content, damaged);

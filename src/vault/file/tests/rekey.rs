@@ -1,4 +1,5 @@
-//! A file gets another key. Nothing is lost, whatever fails and whenever the machine stops.
+//! Rewrites a file under another key. Nothing is lost, whichever call fails and whenever the machine
+//! stops.
 
 use super::*;
 use crate::{
@@ -18,16 +19,16 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU64},
 };
 
-/// What goes wrong at a changing call of the store.
+/// The fault injected at a changing call of the store.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Trouble {
-    /// It fails, the next one does not.
+    /// This call fails, but the next one does not.
     Failure(i32),
-    /// The machine stops before it.
+    /// The machine stops before the call.
     Stop,
 }
 
-/// All that a rotation changes: it counts the calls, and has one fail.
+/// Everything that a rotation changes. Counts the calls and injects the fault.
 #[derive(Default)]
 struct Machine {
     calls: AtomicU64,
@@ -50,7 +51,7 @@ impl Machine {
     }
 }
 
-/// A file of it.
+/// A file of the machine.
 struct Part {
     file: Arc<FaultyFile>,
     machine: Arc<Machine>,
@@ -102,7 +103,7 @@ struct Name {
     durable: bool,
 }
 
-/// That directory.
+/// The directory of new forms.
 #[derive(Clone, Default)]
 struct Forms {
     names: Arc<Mutex<Vec<Name>>>,
@@ -152,14 +153,14 @@ fn kdf(byte: u8) -> FileKdf {
     FileKdf::new(Secret::new_with(|key| key.fill(byte)), Cipher::Aes128, Integrity::TurboShake128x4)
 }
 
-/// A vault with another key now.
+/// A vault whose key was changed.
 fn rotating(forms: &Forms, read_only: bool) -> Arc<Context> {
     let keys = ContentKeys::after((0, kdf(7)), (1, kdf(8)));
     let rewrites: Option<Box<dyn Rewrites>> = Some(Box::new(forms.clone()));
     Arc::new(Context { keys, rewrites, read_only, ..context_over(Background::at_once()) })
 }
 
-/// What a stop left.
+/// The state left by a stop.
 #[derive(Clone)]
 struct World {
     file: Arc<FaultyFile>,
@@ -167,7 +168,7 @@ struct World {
 }
 
 impl World {
-    /// A file with this content under the first key, all of it durable.
+    /// A durable file with this content under the first key.
     fn of(content: &[u8], hole: bool) -> World {
         let keys = ContentKeys::new(0, kdf(7));
         let context = Arc::new(Context { keys, ..context_over(Background::at_once()) });
@@ -191,7 +192,7 @@ impl World {
         File::open(self.part(), rotating(&self.forms, false))
     }
 
-    /// The machine runs again after a kill, or after the power went.
+    /// The state after a restart, following a kill or a power cut.
     fn again(&self, rng: &mut Rng, power: bool) -> World {
         let left = |file: &FaultyFile, rng: &mut Rng| match power {
             false => FaultyFile::killed(&file.snapshot()),
@@ -210,19 +211,19 @@ impl World {
     }
 }
 
-/// The contents that may be read: what was confirmed last, and what was written since.
+/// The contents that may be read: the last confirmed one, and all written since.
 struct Contents(Vec<Vec<u8>>);
 
-/// How a program changes the file.
+/// The change that a program makes to the file.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Write,
-    /// To this size.
+    /// Truncation to this size.
     Cut(usize),
 }
 
 impl Contents {
-    /// Changes the file. One that fails has not happened for who has it open, but may have in the store.
+    /// Changes the file. A failed change is not visible in the open file, but the store may have it.
     fn change(&mut self, file: &Arc<File>, change: Change, number: u8) {
         let now = self.0.last().unwrap().clone();
         let mut next = now.clone();
@@ -243,7 +244,7 @@ impl Contents {
     }
 }
 
-/// Runs a program up to a stop. In each round it opens the file anew and tries again what failed.
+/// Runs a program until the stop. Each round opens the file again and retries what failed.
 fn run(world: &World, change: Change, rounds: u64, contents: &mut Contents) -> Result<(), String> {
     let mut number = 0;
     for _ in 0..rounds {
@@ -281,10 +282,10 @@ fn judge(world: &World, contents: &Contents, what: &str) -> Result<(), String> {
     if again.has_former_key() { Err(fail("under the former key still".into())) } else { Ok(()) }
 }
 
-/// Bytes of content, whether a hole follows them, and what a program does.
+/// Size of the content, whether a hole follows it, and the change.
 type Start = (usize, bool, Change);
 
-/// Cuts to 0 and to the end of a chunk make a record durable and no slot.
+/// Truncation to 0, or to the end of a chunk, writes a durable record but no slot.
 const STARTS: [Start; 6] = [
     (100, false, Change::Write),
     (100, false, Change::Cut(0)),
@@ -294,7 +295,7 @@ const STARTS: [Start; 6] = [
     (70 * 4096, false, Change::Cut(50 * 4096)),
 ];
 
-/// Runs into each trouble that there can be, and judges what it leaves after so many rounds.
+/// Injects the fault at each call in turn, and checks the states left after this many rounds.
 fn explore((len, hole, change): Start, trouble: Trouble, rounds: u64, cuts: u64) -> Result<u64, String> {
     let content = &content(len);
     let mut whole = content.to_vec();
@@ -350,7 +351,7 @@ fn a_file_gets_another_key_and_keeps_salt_and_content() {
     }
 }
 
-/// A write comes after the new key. Until it is made durable, a crash leaves the file as it was.
+/// A write comes after the rewrite. Until it is durable, a crash leaves the previous content.
 #[test]
 fn what_is_not_stored_yet_is_kept() {
     let before = content(5000);
@@ -412,7 +413,7 @@ fn no_failure_loses_anything() {
     }
 }
 
-/// The application may have set other times since.
+/// Putting a form in place again would undo file times that the application has set since.
 fn a_new_form_comes_back() -> Result<(), String> {
     let world = World::of(&content(5000), false);
     world.open().unwrap().rekey(&|| true).unwrap();

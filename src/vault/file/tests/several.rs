@@ -1,4 +1,4 @@
-//! Small reads that came together, against the same reads alone.
+//! Compares small reads done together with the same reads done alone.
 
 use super::{Rng, context, open};
 use crate::{
@@ -35,7 +35,7 @@ fn reads_together_are_the_reads_alone() {
     let file = open(&store, &context); // Nothing of it is in memory.
     for round in 0..200 {
         if round % 10 == 9 {
-            // Some chunks are in the buffer, some are holes.
+            // Some chunks are in the buffer, and some are holes.
             let (at, new) = (rng.below(SIZE as u64), rng.bytes(5000));
             file.write(at, &new[..5000.min(content.len() - at as usize)]).unwrap();
             content[at as usize..][..5000.min(SIZE + 1000 - at as usize)]

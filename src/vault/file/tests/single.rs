@@ -1,10 +1,10 @@
-//! Chunks written here and there, each by itself, on their way to the store while the application goes on.
+//! Individually buffered chunks on their way to the store, while the application continues.
 
 use super::*;
 use crate::vault::file::background::Job;
 use crossbeam_channel::Receiver;
 
-/// Chunks of the file, and how many are written until they fly.
+/// Chunks of the file, and the number of written chunks that starts a write.
 const CHUNKS: u64 = 700;
 const FULL: u64 = 256;
 
@@ -12,10 +12,10 @@ fn in_flight(file: &Arc<File>) -> usize {
     file.state.read().dirty.in_flight.len()
 }
 
-/// A store, the writes in flight of a file in it that wait for the test, the file and what is in it.
+/// A store, its context, the queue of jobs that the test runs, the open file and its content.
 type Opened = (Arc<FaultyFile>, Arc<Context>, Receiver<Job>, Arc<File>, Vec<u8>);
 
-/// A clean file of `CHUNKS`.
+/// A clean file of `CHUNKS` chunks.
 fn opened() -> Opened {
     let (background, jobs) = Background::by_hand();
     let context = Arc::new(context_over(background));
@@ -26,7 +26,7 @@ fn opened() -> Opened {
     (store, context, jobs, file, content)
 }
 
-/// Writes every second chunk of so many, from `first` on.
+/// Writes `count` chunks, every second one from `first`.
 fn scatter(file: &Arc<File>, want: &mut [u8], first: u64, count: u64) {
     for index in (first..first + 2 * count).step_by(2) {
         let data = Rng(index + 99).bytes(4096);
@@ -44,7 +44,7 @@ fn two_writes_of_different_chunks_are_in_flight_at_once() {
     assert_eq!(in_flight(&file), 2, "no chunk of the first is in the second");
     let calls = store.calls();
     scatter(&file, &mut want, 2 * FULL + 2, 50);
-    // A read of what is not on its way waits for nothing.
+    // Reading chunks that are not in flight does not complete any write.
     let (at, mut chunk) = ((2 * FULL + 150) as usize * 4096, [0; 4096]);
     file.read(at as u64, &mut chunk).unwrap();
     assert!(chunk == want[at..][..4096]);
@@ -64,7 +64,7 @@ fn a_chunk_on_its_way_does_not_fly_again_beside_itself() {
         scatter(&file, &mut want, 1, FULL);
         assert_eq!(in_flight(&file), 2);
         jobs.try_iter().take(completed).for_each(|job| job());
-        // One chunk of the second write is among those that go now: both complete, and the epoch ends.
+        // These include a chunk of the second write, so both writes complete, and the epoch ends.
         scatter(&file, &mut want, 1, 1);
         scatter(&file, &mut want, 2 * FULL + 2, 80);
         scatter(&file, &mut want, 2 * FULL + 3, 80);

@@ -1,4 +1,4 @@
-//! Large files with little in them.
+//! Large files with little data.
 
 use super::*;
 use crate::store::DirFile;
@@ -17,7 +17,7 @@ fn a_search_for_data_keeps_no_pages_of_holes() {
     assert_eq!(file.seek(4096, true).unwrap(), FAR);
     assert_eq!(file.seek(FAR, false).unwrap(), FAR + 4);
     let pages = file.state.read().stored.tree.pages();
-    // Of three levels, the ways to both ends.
+    // The paths to both ends, in a tree of three levels.
     assert!(pages < 10, "{pages} pages");
 }
 

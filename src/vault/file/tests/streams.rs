@@ -1,4 +1,4 @@
-//! Extents in flight while the application goes on.
+//! Extents in flight while the application continues.
 
 use super::*;
 use crate::{
@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 /// Bytes of the first three extents.
 const THREE: usize = (48 + 64 + 64) * 4096;
 
-/// A file whose writes in flight wait for the test.
+/// A file whose background jobs are run by the test.
 fn by_hand() -> (Arc<FaultyFile>, Arc<Context>, Receiver<Job>) {
     let (background, jobs) = Background::by_hand();
     (FaultyFile::new(), Arc::new(context_over(background)), jobs)
 }
 
-/// Two extents in flight, and a third that is not full.
+/// Starts two extents; a third one is not full.
 fn two_in_flight(file: &Arc<File>, seed: u64) -> Vec<u8> {
     let data = Rng(seed).bytes(THREE - 5000);
     file.write(0, &data).unwrap();
@@ -116,7 +116,7 @@ fn other_operations_meet_what_is_in_flight() {
     }
 }
 
-/// A part of a write that fails is in flight while the flusher cleans the file.
+/// Part of a failed write is in flight while the flusher cleans the file.
 #[test]
 fn a_write_that_fails_half_way_is_a_change() {
     let (store, context, jobs) = by_hand();
@@ -174,7 +174,7 @@ fn a_failed_sync_behind_ends_writing() {
     jobs.recv().unwrap()();
     let barrier = store.syncs();
     assert!(store.calls() > calls);
-    // The second overwrites, too: record and entries, then the sync.
+    // The second write also overwrites stored data: record and entries, then the sync.
     store.fail_from(2, Failure::Errno(libc::EIO));
     jobs.recv().unwrap()();
     assert_eq!(store.syncs(), barrier);
@@ -183,7 +183,7 @@ fn a_failed_sync_behind_ends_writing() {
     assert!(file.write(0, b"x").is_err() && file.sync().is_err());
 }
 
-/// A step that panicked took the chunks with it: nothing may go on as if they were stored.
+/// A step that panicked lost the chunks. They must not be treated as stored.
 #[test]
 fn a_panic_half_way_through_a_write_breaks_the_file() {
     for lost in 0..2 {
@@ -214,7 +214,7 @@ fn batches_of(stage: &Stage) -> usize {
     }
 }
 
-/// Bytes of a long extent, but the first.
+/// Bytes of a long extent other than the first.
 const LONG: usize = 128 * 4096;
 
 #[test]
@@ -259,7 +259,7 @@ fn a_file_counts_as_streamed_until_it_is_flushed() {
     assert_eq!(streams(), 0);
 }
 
-/// Files whose writes never complete by themselves: the first ones take what they can get.
+/// The files' writes never complete on their own, so the first files take as much memory as they can get.
 #[test]
 fn every_stream_gets_an_extent() {
     let (background, jobs) = Background::by_hand();
@@ -276,7 +276,8 @@ fn every_stream_gets_an_extent() {
     assert!(files.iter().all(|file| read_all(file).unwrap() == data));
 }
 
-/// Streams from anywhere while the number of other streams changes: long extents beside short ones.
+/// Streams from random positions while the number of other streams changes, which mixes long and short
+/// extents.
 #[test]
 fn extents_of_all_lengths_side_by_side() {
     let context = Arc::new(context_of_few(Background::default()));
@@ -317,7 +318,7 @@ fn extents_of_all_lengths_side_by_side() {
     }
 }
 
-/// Two writers of one file, one that reads what they wrote, one that makes it durable.
+/// Two writers of one file, each also reading its data, and a thread that syncs.
 #[test]
 fn several_threads_at_once() {
     const PIECE: usize = 100_000;
@@ -349,7 +350,8 @@ fn several_threads_at_once() {
     }
 }
 
-/// A long read lets go of the file while it reads the store: what is overwritten then must not count as damaged.
+/// A long read unlocks the file while it reads the store. Chunks overwritten meanwhile must not count as
+/// damaged.
 #[test]
 fn what_is_overwritten_while_it_is_read_is_read_again() {
     const LEN: usize = 300_000;
@@ -392,13 +394,13 @@ fn what_is_overwritten_while_it_is_read_is_read_again() {
     });
 }
 
-/// The kernel has several writes of a stream under way, and they come in any order.
+/// The kernel has several writes of a stream in flight, and they arrive in any order.
 #[test]
 fn gathered_writes_in_any_order_leave_no_zeros_after_a_kill() {
     for seed in 0..300 {
         let (store, context, jobs) = by_hand();
         let file = open(&store, &context);
-        // Other files have so much in memory that those with anything flush it, at times.
+        // At times, other files use so much memory that any file with buffered data flushes it.
         let (others, all) = (&context.buffered.single, 3 * context.budget.behind / CHUNK - 1);
         let mut random = Rng(seed);
         let data = random.bytes(THREE);
@@ -427,7 +429,7 @@ fn gathered_writes_in_any_order_leave_no_zeros_after_a_kill() {
     }
 }
 
-/// What never comes is a hole: a file whose writes lie far apart does not stay in memory.
+/// Bytes that never arrive are a hole. A file with writes far apart does not stay in memory.
 #[test]
 fn gathered_writes_far_apart_go_to_the_store() {
     let (store, context) = (FaultyFile::new(), context());

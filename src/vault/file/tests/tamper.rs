@@ -1,8 +1,8 @@
-//! Changed bytes (guarantee G1): the affected range fails, nothing false is ever read.
+//! Changed bytes (guarantee G1): the affected range fails, and wrong data is never read.
 
 use super::*;
 
-/// Reads every chunk by itself: `None` where the read fails.
+/// Reads each chunk separately: `None` if the read fails.
 fn chunks_of(store: &Arc<FaultyFile>, context: &Arc<Context>) -> Result<Vec<Option<Vec<u8>>>, Error> {
     let file = File::open(store.clone(), context.clone())?;
     let read = |index: u64| {
@@ -152,8 +152,8 @@ fn chunks_of_another_file_are_refused() {
     }
 }
 
-/// A copy of a file that went on separately has slots that verify, of the same epochs. They do not count in what the other one left
-/// unfinished.
+/// A copy of a file that was written separately has slots of the same epochs that also verify. They must
+/// not count in an unfinished write of the other copy.
 #[test]
 fn an_unfinished_write_takes_nothing_of_a_copy() {
     let context = context();
@@ -193,7 +193,8 @@ fn nothing_of_unused_slots_outlives_recovery() {
         store.bytes()
     };
     content[5] = b'x';
-    // The second slot of chunk 1, and one past the end: a nonce or tag without an epoch, and the last epoch of all.
+    // The second slot of chunk 1, and one past the end: a nonce or tag without an epoch, and the largest
+    // epoch.
     for (at, len) in [(32, 1), (32 + 16, 16), (32 + 10, 6), (64 * 5, 10), (64 * 5 + 10, 6)] {
         let store = FaultyFile::new();
         store.tamper(|bytes| {

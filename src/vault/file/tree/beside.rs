@@ -1,8 +1,8 @@
-//! Slots that readers bring into memory side by side, none of them with the tree to itself: random readers of a file
-//! whose slots do not all fit would otherwise wait for one another.
+//! Slots that readers load concurrently, without exclusive access to the tree. Otherwise, random readers
+//! of a file whose slots do not all fit in memory would block one another.
 //!
-//! They are part of the tree for every reader. Whoever gets the tree to itself takes them in first
-//! ([`Tree::take_in`]), so a change never misses one.
+//! Every reader sees these slots as part of the tree. A thread that gets exclusive access merges them
+//! first ([`Tree::take_in`]), so a change never misses one.
 
 use super::{FANOUT, Leaf, Source, Tree, digests_of};
 use crate::format::{
@@ -17,18 +17,18 @@ use std::{
     },
 };
 
-/// Leaves until somebody has to take them in.
+/// Capacity. Once it is reached, loading needs exclusive access, which merges these leaves.
 const MOST: usize = if cfg!(test) { 4 } else { 64 };
 
-/// Where a leaf of a group goes.
+/// Place for the leaf of a group.
 type Place = OnceLock<(u64, Leaf)>;
 
-/// Leaves in the order of their arrival. One may be there twice, if two readers loaded it at once.
+/// Leaves in order of arrival. A leaf may occur twice if two readers loaded it at the same time.
 #[derive(Default)]
 pub(super) struct Beside {
-    /// Allocated with the first.
+    /// Allocated on first use.
     leaves: OnceLock<Box<[Place; MOST]>>,
-    /// Places taken; more, if there were too few.
+    /// Number of places taken; exceeds the capacity if there were too few.
     taken: AtomicUsize,
 }
 
@@ -42,7 +42,7 @@ impl Beside {
         self.taken.load(Ordering::Relaxed) >= MOST
     }
 
-    /// Whether there was a place for it.
+    /// Adds a leaf. Returns whether there was a place for it.
     fn add(&self, group: u64, leaf: Leaf) -> bool {
         let places = self.leaves.get_or_init(|| Box::new([const { OnceLock::new() }; MOST]));
         let place = places.get(self.taken.fetch_add(1, Ordering::Relaxed));
@@ -51,8 +51,9 @@ impl Beside {
 }
 
 impl Tree {
-    /// Brings the slots of these groups into memory while others may read the tree. False if one of them is not there
-    /// afterwards: that takes who has the tree to itself, who then also meets the error if there is one.
+    /// Loads the slots of these groups while others may read the tree. Returns false if any of them is
+    /// still missing. The caller must then load with exclusive access, which also reports the error, if
+    /// any.
     pub(in crate::vault::file) fn load_beside(&self, source: Source, mut groups: Range<u64>) -> bool {
         self.share.room() > 0 && groups.all(|group| self.is_loaded(group) || self.load_one(source, group))
     }
@@ -71,7 +72,7 @@ impl Tree {
         true
     }
 
-    /// The digest of a group, if the page that has it is in memory.
+    /// The digest of a group, if its parent page is in memory.
     fn known_digest(&self, group: u64) -> Option<Digest> {
         if group >= layout::groups(self.size) {
             return Some(ALL_HOLES);
@@ -83,7 +84,7 @@ impl Tree {
         Some(parent.children[(group % FANOUT as u64) as usize])
     }
 
-    /// Takes in what readers loaded.
+    /// Merges the leaves that readers loaded.
     pub(in crate::vault::file) fn take_in(&mut self) {
         let Beside { leaves, taken } = &mut self.beside;
         if std::mem::take(taken.get_mut()) > 0 {

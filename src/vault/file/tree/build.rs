@@ -1,4 +1,5 @@
-//! The root of a version from the digests of its leaves, in one pass and with a page of memory for each level.
+//! Computes the root of a version from the digests of its leaves, in one pass, with one page in memory
+//! per level.
 
 use super::{Children, FANOUT};
 use crate::{
@@ -10,10 +11,10 @@ use crate::{
     vault::Result,
 };
 
-/// The node pages on the way from the leaf that was added last to the root.
+/// The node pages on the path from the last added leaf to the root.
 pub(in crate::vault::file) struct RootBuilder<'a> {
     keys: &'a FileKeys,
-    /// Of levels 1, 2, …
+    /// Pages of levels 1, 2, …
     open: Vec<Page>,
     root: Digest,
 }
@@ -23,7 +24,7 @@ struct Page {
     children: Children,
 }
 
-/// Takes each node page that is not all holes: level, place, children.
+/// Receives each node page that is not all holes: level, index, children.
 pub(in crate::vault::file) trait Sink:
     FnMut(u32, u64, &[Digest; FANOUT]) -> Result<()>
 {
@@ -31,14 +32,14 @@ pub(in crate::vault::file) trait Sink:
 impl<F: FnMut(u32, u64, &[Digest; FANOUT]) -> Result<()>> Sink for F {}
 
 impl<'a> RootBuilder<'a> {
-    /// For a version of `size` bytes.
+    /// Starts a version of `size` bytes.
     pub(in crate::vault::file) fn new(keys: &'a FileKeys, size: u64) -> Self {
         let page = |_| Page { k: 0, children: Box::new([ALL_HOLES; FANOUT]) };
         let open = (0..layout::levels(layout::groups(size))).map(page).collect();
         RootBuilder { keys, open, root: ALL_HOLES }
     }
 
-    /// Adds the digest of a group behind all that were added before. Groups that are left out are holes.
+    /// Adds the digest of a group. Groups must be in ascending order; omitted ones are holes.
     ///
     /// # Errors
     /// Those of `sink`.
@@ -51,7 +52,7 @@ impl<'a> RootBuilder<'a> {
         if leaf == ALL_HOLES { Ok(()) } else { self.put(0, group, leaf, sink) }
     }
 
-    /// The root.
+    /// Closes the open pages and returns the root.
     ///
     /// # Errors
     /// Those of `sink`.
@@ -62,7 +63,7 @@ impl<'a> RootBuilder<'a> {
         Ok(self.root)
     }
 
-    /// Puts the digest of a leaf (level 0) or node page into the page above it.
+    /// Puts the digest of a leaf (level 0) or node page into its parent page.
     fn put(&mut self, level: usize, index: u64, digest: Digest, sink: &mut impl Sink) -> Result<()> {
         let (k, place) = (index / FANOUT as u64, (index % FANOUT as u64) as usize);
         match self.open.get(level) {
@@ -79,7 +80,7 @@ impl<'a> RootBuilder<'a> {
         Ok(())
     }
 
-    /// Ends the open page over a level.
+    /// Closes the open page above level `below`.
     fn close(&mut self, below: usize, sink: &mut impl Sink) -> Result<()> {
         let level = below as u32 + 1;
         let Page { k, children } = &self.open[below];

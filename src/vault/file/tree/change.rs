@@ -1,5 +1,5 @@
-//! From one version to the next: entries set, sizes changed, digests computed anew, and all of it taken back if it
-//! could not be stored.
+//! Changes from one version to the next: sets entries, changes the size, recomputes digests, and rolls
+//! everything back if it could not be stored.
 
 use super::{FANOUT, Leaf, Node, Source, TOGETHER, Tree, digests_of, encode_entries};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 };
 use std::collections::BTreeSet;
 
-/// What a change replaced, in its order, so that a change that could not be stored can be taken back.
+/// Undo log: the replaced values, in order, for rolling back a change that could not be stored.
 pub(super) struct Journal {
     replaced: Vec<Replaced>,
     root: Digest,
@@ -20,12 +20,13 @@ pub(super) struct Journal {
     epoch: u64,
 }
 
-/// One thing as it was.
+/// A replaced value.
 enum Replaced {
-    /// The entry of a chunk: it is what most changes are made of, so a copy of the whole leaf would be too much.
+    /// The entry of a chunk. Most changes are made of these, and a copy of the whole leaf would be too
+    /// expensive.
     Entry(u64, Entry),
     Leaf(u64, Option<Leaf>),
-    /// A leaf whose stored page holds entries past the end.
+    /// A leaf whose stored page has entries past the end.
     Stale(u64),
     Node((u32, u64), Option<Node>),
     /// Groups that no longer count as touched.
@@ -33,19 +34,19 @@ enum Replaced {
 }
 
 impl Tree {
-    /// Starts a change to the version of `epoch`, which `keep` or `take_back` ends.
+    /// Starts a change to the version of `epoch`. Ended by `keep` or `take_back`.
     pub(in crate::vault::file) fn begin(&mut self, epoch: u64) {
         let Tree { root, size, epoch: before, .. } = *self;
         self.journal = Some(Journal { replaced: Vec::new(), root, size, epoch: before });
         self.epoch = epoch;
     }
 
-    /// The change since `begin` is in the store.
+    /// Keeps the change since `begin`, which is in the store now.
     pub(in crate::vault::file) fn keep(&mut self) {
         self.journal = None;
     }
 
-    /// Undoes the change since `begin`.
+    /// Rolls back the change since `begin`.
     pub(in crate::vault::file) fn take_back(&mut self) {
         let Some(journal) = self.journal.take() else { return };
         self.root = journal.root;
@@ -68,7 +69,7 @@ impl Tree {
         }
     }
 
-    /// The stored form of a loaded group's entries. Nothing past the end is in it.
+    /// The stored form of a loaded group's entries, without any past the end.
     pub(in crate::vault::file) fn entries_bytes(&self, group: u64) -> Vec<u8> {
         match self.leaves.get(&group) {
             Some(leaf) => encode_entries(&leaf.entries),
@@ -76,7 +77,7 @@ impl Tree {
         }
     }
 
-    /// Notes that the stored form of a group's entries is written: nothing past the end is left in the store.
+    /// Called when a group's entries are written, which leaves none past the end in the store.
     pub(in crate::vault::file) fn note_written(&mut self, group: u64) {
         let Some(leaf) = self.leaves.get_mut(&group) else { return };
         if std::mem::take(&mut leaf.stale)
@@ -98,7 +99,7 @@ impl Tree {
         }
     }
 
-    /// Gives the version a larger size; everything new is a hole.
+    /// Increases the size of the version. Everything new is a hole.
     pub(in crate::vault::file) fn grow(&mut self, source: Source, size: u64) -> Result<()> {
         let (before, after) = (self.levels(), layout::levels(layout::groups(size)));
         let mut digest = self.root;
@@ -114,7 +115,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Sets the entries of some chunks of a group that is loaded. `update` must follow.
+    /// Sets entries of chunks in a loaded group. `update` must follow.
     pub(in crate::vault::file) fn set_entries(&mut self, group: u64, entries: &[(u64, Entry)]) {
         self.touched.insert(group);
         for (index, entry) in entries {
@@ -125,16 +126,16 @@ impl Tree {
         }
     }
 
-    /// Puts an entry into its leaf, if that is loaded; returns the one that was there.
+    /// Replaces an entry in its leaf, if that is loaded. Returns the previous entry.
     fn put_entry(&mut self, index: u64, entry: Entry) -> Option<Entry> {
         let leaf = self.leaves.get_mut(&layout::group_of(index))?;
         Some(std::mem::replace(&mut leaf.entries[layout::place_in_group(index)], entry))
     }
 
-    /// Computes the digests above these groups (loaded, in ascending order).
+    /// Recomputes the digests above these groups, which must be loaded and ascending.
     pub(in crate::vault::file) fn update(&mut self, source: Source, groups: &BTreeSet<u64>) -> Result<()> {
         let mut changed: Vec<(u64, Digest)> = Vec::with_capacity(groups.len());
-        // Several side by side: a digest takes its hash function a while.
+        // Several at once, because computing a single digest has a long latency.
         for some in Vec::from_iter(groups.iter().copied()).chunks(TOGETHER) {
             let mut leaves = Vec::with_capacity(some.len());
             for group in some {
@@ -172,7 +173,8 @@ impl Tree {
         Ok(changed)
     }
 
-    /// Cuts the version to `size`. The group of the new last chunk is loaded and its slot already set.
+    /// Truncates the version to `size`. The group of the new last chunk is loaded, and its slot is
+    /// already set.
     pub(in crate::vault::file) fn shrink(&mut self, source: Source, size: u64) -> Result<()> {
         let last_group = layout::groups(size) - 1;
         self.load(source, last_group)?;

@@ -1,4 +1,4 @@
-//! From the store into memory, and out of it again: every page verified against the digest above it.
+//! Loads pages from the store, each verified against the digest above it, and evicts them.
 
 use super::{
     FANOUT, Leaf, Node, Source, TOGETHER, Tree, damaged_leaf, decode_entries, digests_of, read_entries,
@@ -15,15 +15,15 @@ use crate::{
 use std::{collections::HashMap, ops::Range};
 
 impl Tree {
-    /// Brings the slots of `group` into memory.
+    /// Loads the slots of `group`.
     pub(in crate::vault::file) fn load(&mut self, source: Source, group: u64) -> Result<()> {
         self.load_all(source, group..group + 1)
     }
 
-    /// Brings the slots of these groups, each given once, into memory, several at once.
+    /// Loads the slots of these groups, each given once, several at a time.
     ///
     /// # Errors
-    /// Of the first that could not be read or does not verify; those that do are in memory.
+    /// The first error of a group that could not be read or does not verify. All other groups are loaded.
     pub(in crate::vault::file) fn load_all(
         &mut self,
         source: Source,
@@ -53,20 +53,22 @@ impl Tree {
         outcome
     }
 
-    /// The same with as many of these groups as there is room for, and as can be had: nobody needs them yet.
+    /// Like `load_all`, for groups not needed yet: loads as many as there is room for, and ignores
+    /// errors.
     pub(in crate::vault::file) fn load_along(&mut self, source: Source, groups: Range<u64>) {
         let end = groups.end.min(groups.start.saturating_add(self.share.room() as u64));
-        let _ = self.load_all(source, groups.start..end); // A read of one that cannot be had meets the error.
+        let _ = self.load_all(source, groups.start..end); // the read that needs it reports the error
     }
 
-    /// The digest that a group must have, and what the store has of it.
+    /// The digest that a group must have, and its leaf as stored.
     fn unverified(&mut self, source: Source, group: u64) -> Result<(Digest, Leaf)> {
         let wanted = self.group_digest(source, group)?;
         let header = self.first.take_if(|_| group == 0);
         Ok((wanted, self.read_leaf(source, group, wanted, header)?))
     }
 
-    /// What the store has of a group with this digest. `header`: its stored entries, if they were read already.
+    /// The stored leaf of a group with the digest `wanted`. `header`: the stored entries, if they were
+    /// read already.
     pub(super) fn read_leaf(
         &self,
         source: Source,
@@ -80,8 +82,8 @@ impl Tree {
         }
         let raw = match header {
             Some(raw) => raw,
-            // Nothing was ever committed. What the store may have is left of a first flush that a crash took
-            // the record of, and goes before the next version comes.
+            // Nothing was ever committed. Any stored entries are left over from a first flush whose
+            // record a crash lost. They are removed before the next version is written.
             None if self.epoch == 0 => vec![0; layout::entries_in(group) * ENTRY],
             None => read_entries(source.store, group)?,
         };
@@ -114,8 +116,8 @@ impl Tree {
         Ok(leaf)
     }
 
-    /// Drops all leaves that the store holds. To be called where none is in use, and nothing was changed since
-    /// the last clean record.
+    /// Evicts all leaves, unless the store has something else. Called while no leaf is in use and nothing
+    /// has changed since the last clean record.
     pub(in crate::vault::file) fn drop_leaves(&mut self) {
         if !self.resident && self.journal.is_none() {
             self.leaves = HashMap::new();
@@ -124,8 +126,8 @@ impl Tree {
         }
     }
 
-    /// Drops leaves that the store holds, once all files have too many. To be called where none is in use. What a
-    /// change that is on its way replaced stays: the store does not have it yet.
+    /// Evicts leaves if all files together have too many. Called while no leaf is in use. Does nothing
+    /// during a change, because the store does not have the new leaves yet.
     pub(in crate::vault::file) fn trim_cache(&mut self) {
         let mut keep = self.share.count(self.leaves.len());
         if keep == self.leaves.len() || self.resident || self.journal.is_some() {
@@ -146,7 +148,7 @@ impl Tree {
         self.digest_at(source, 0, group)
     }
 
-    /// Digest of leaf `k` (level 0) or node page `k` of `level`.
+    /// Digest of leaf `k` (level 0) or of node page `k` of `level`.
     pub(super) fn digest_at(&mut self, source: Source, level: u32, k: u64) -> Result<Digest> {
         if level == self.levels() {
             return Ok(self.root);
@@ -182,7 +184,7 @@ impl Tree {
     }
 }
 
-/// Whether these bytes, one entry behind the other, are what the entries are stored as.
+/// Whether these bytes are the stored form of the entries, in order.
 fn are_encoded_as(entries: &[Entry], raw: &[u8]) -> bool {
     let is_encoded_as = |(entry, bytes): (&Entry, &[u8; ENTRY])| {
         let mut encoded = [0; ENTRY];
@@ -192,7 +194,7 @@ fn are_encoded_as(entries: &[Entry], raw: &[u8]) -> bool {
     raw.len() == entries.len() * ENTRY && entries.iter().zip(raw.as_chunks().0).all(is_encoded_as)
 }
 
-/// Reads a whole structure; what the store lacks is zeros, which will not authenticate.
+/// Reads a whole structure. Bytes past the end of the stored file are zeros, which do not authenticate.
 fn read_exact(store: &dyn BackingFile, buf: &mut [u8], offset: u64) -> Result<()> {
     let n = store.read_at(buf, offset)?;
     buf[n..].fill(0);

@@ -1,8 +1,8 @@
-//! The slots and digests of the newest flushed version, loaded as needed and verified as they are.
+//! The slots and digests of the last flushed version, loaded and verified on demand.
 //!
-//! What is in memory has been verified against the root. A leaf holds no slot past the end of the
-//! version and none newer than it, so a chunk's current slot is simply the newer of its two. `load` brings it in from
-//! the store, `change` makes the next version of it.
+//! Everything in memory has been verified against the root. A leaf has no slots past the end of the
+//! version and none newer than it, so a chunk's current slot is simply the newer of its two. `load` reads
+//! leaves and nodes from the store, and `change` turns the tree into that of the next version.
 
 mod beside;
 mod build;
@@ -33,15 +33,15 @@ use std::{
 
 /// Children of a node page.
 const FANOUT: usize = layout::FANOUT as usize;
-/// Leaves whose digests are computed side by side.
+/// Number of leaves whose digests are computed together.
 const TOGETHER: usize = 8;
 
 /// The children of a node page.
 pub(super) type Children = Box<[Digest; FANOUT]>;
-/// A node page: its level and place, and its children.
+/// A node page: its level, its index in the level, and its children.
 pub(super) type NodePage = ((u32, u64), Children);
 
-/// Where the tree is loaded from and verified with.
+/// Store and keys from which the tree is loaded and verified.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) store: &'a dyn BackingFile,
@@ -51,7 +51,7 @@ pub(super) struct Source<'a> {
 #[derive(Clone)]
 struct Leaf {
     entries: Vec<Entry>,
-    /// The stored page holds entries past the end that are no longer here.
+    /// The stored page has entries past the end, which are not in `entries`.
     stale: bool,
 }
 
@@ -71,24 +71,24 @@ impl Node {
 /// Slots and digests of one version.
 pub(super) struct Tree {
     leaves: HashMap<u64, Leaf>,
-    /// What readers loaded meanwhile.
+    /// Leaves loaded by readers, not merged into `leaves` yet.
     beside: Beside,
     nodes: HashMap<(u32, u64), Node>,
     root: Digest,
     size: u64,
-    /// The version's: no slot above it is taken from the store.
+    /// Epoch of the version. The store may have no slot above it.
     epoch: u64,
-    /// Groups whose stored entries may hold more than the current slots.
+    /// Groups whose stored entries may contain more than the current slots.
     touched: BTreeSet<u64>,
     journal: Option<Journal>,
-    /// The stored entries of group 0 where they were read with the records, until somebody needs them.
+    /// The stored entries of group 0 if they were read with the records, until they are needed.
     first: Option<Vec<u8>>,
-    /// How the stored entries are to be seen after a crash, until that is written down.
+    /// Set after a crash until the recovery is written down: determines which stored slots count.
     recovered: Option<Arc<Recovered>>,
-    /// Of the leaves of all files.
+    /// This file's share of the leaves in memory.
     share: SlotShare,
-    /// Nothing may be dropped from memory: the store may hold something else (a read-only recovery, a
-    /// flush that failed half-way).
+    /// Nothing may be evicted, because the store may have something else: after a read-only recovery, or
+    /// a flush that failed half-way.
     pub(super) resident: bool,
 }
 
@@ -112,8 +112,8 @@ impl Tree {
         }
     }
 
-    /// A version that recovery chose and that is not written down: what the store holds is seen as `recovered` says, and
-    /// these node pages, each with level and place, are not stored.
+    /// A version chosen by recovery but not written down. `recovered` determines which stored slots
+    /// count, and `nodes` are not stored.
     pub(super) fn recovered(
         version: &Version,
         recovered: Arc<Recovered>,
@@ -127,7 +127,7 @@ impl Tree {
         tree
     }
 
-    /// How the stored entries are seen, if that is still to be written down.
+    /// The choice made by recovery, if it is still to be written down.
     pub(super) fn as_recovered(&self) -> Option<Arc<Recovered>> {
         self.recovered.clone()
     }
@@ -137,11 +137,12 @@ impl Tree {
         self.epoch
     }
 
-    /// Gives it the header page that was read for the records: the entries in it need not be read again. They are
-    /// verified when they are needed, and at once in an empty file, of which nothing is ever read.
+    /// Takes over the header page that was read for the records, so that its entries need not be read
+    /// again. They are verified when they are needed; those of an empty file, of which nothing is ever
+    /// read, are checked immediately.
     ///
     /// # Errors
-    /// `Damaged` if an empty file has any.
+    /// `Damaged` if an empty file has entries.
     pub(super) fn keep_header(&mut self, page: &[u8; layout::PAGE as usize]) -> Result<()> {
         let entries = &page[layout::GROUP0_ENTRIES as usize..];
         if self.size == 0 && entries.iter().any(|byte| *byte != 0) {
@@ -165,7 +166,7 @@ impl Tree {
         layout::levels(layout::groups(self.size))
     }
 
-    /// Whether the slots of `group` are in memory (or known to be none).
+    /// Whether the slots of `group` are in memory, or known to be empty.
     pub(super) fn is_loaded(&self, group: u64) -> bool {
         self.leaf(group).is_some()
     }
@@ -177,33 +178,34 @@ impl Tree {
     /// The current slot of a chunk.
     ///
     /// # Errors
-    /// If its group is not loaded: a hole must never be made up.
+    /// If its group is not loaded; otherwise a missing leaf would look like a hole.
     pub(super) fn slot(&self, index: u64) -> Result<Option<Slot>> {
         Ok(current(&self.entry(index)?))
     }
 
-    /// The entry of a chunk; as `slot`.
+    /// The entry of a chunk. Fails as `slot` does.
     pub(super) fn entry(&self, index: u64) -> Result<Entry> {
         Ok(self.entries(layout::group_of(index))?[layout::place_in_group(index)])
     }
 
-    /// The entries of a group; as `slot`.
+    /// The entries of a group. Fails as `slot` does.
     pub(super) fn entries(&self, group: u64) -> Result<&[Entry]> {
         let entries = self.leaf(group).map(|leaf| &leaf.entries[..]);
         entries.ok_or_else(|| damaged_leaf(group, "is needed but not loaded"))
     }
 
-    /// Whether the stored entries of `group` hold some past the end that a growing file must erase.
+    /// Whether the stored page of `group` has entries past the end, which must be erased when the file
+    /// grows.
     pub(super) fn is_stale(&self, group: u64) -> bool {
         self.leaves.get(&group).is_some_and(|l| l.stale)
     }
 
-    /// Groups that were written since the last clean record.
+    /// Groups written since the last clean record.
     pub(super) fn touched(&self) -> Vec<u64> {
         self.touched.iter().copied().collect()
     }
 
-    /// Whether the store is known to hold exactly the current slots of every group written since the last
+    /// Whether the store is known to have exactly the current slots of every group written since the last
     /// clean record.
     pub(super) fn is_canonical(&self) -> bool {
         let exact =
@@ -211,7 +213,8 @@ impl Tree {
         !self.resident && self.touched.iter().all(|group| self.leaves.get(group).is_some_and(exact))
     }
 
-    /// Drops every slot of a loaded group but the current ones; whether the stored page has to change.
+    /// Drops all slots of a loaded group that are not current. Returns whether the stored page must
+    /// change.
     pub(super) fn make_canonical(&mut self, group: u64) -> bool {
         let Some(leaf) = self.leaves.get_mut(&group) else { return false };
         let mut changed = leaf.stale || self.resident;
@@ -224,7 +227,7 @@ impl Tree {
         changed
     }
 
-    /// Offset and bytes of every node page that the store does not hold.
+    /// Offset and bytes of every node page that differs from the store.
     pub(super) fn unsaved_nodes(&self) -> Vec<(u64, Vec<u8>)> {
         let page = |n: &Node| n.children.as_flattened().to_vec();
         let unsaved = self.nodes.iter().filter(|(_, n)| n.unsaved);
@@ -234,14 +237,15 @@ impl Tree {
         pages
     }
 
-    /// The stored pages are those of a clean record: canonical leaves, nodes saved.
+    /// Called when the store has canonical leaves and all node pages, under a clean record.
     pub(super) fn set_clean(&mut self) {
         self.touched.clear();
         self.resident = false;
         self.nodes.values_mut().for_each(|n| n.unsaved = false);
     }
 
-    /// First chunk from `index` on that has data (`data`) or has none, below the end of the version.
+    /// The first chunk at or after `index`, below the end, that has data (`data`) or that has none
+    /// (`!data`).
     pub(super) fn seek(&mut self, source: Source, mut index: u64, data: bool) -> Result<Option<u64>> {
         let end = layout::chunks(self.size);
         while index < end {
@@ -262,8 +266,9 @@ impl Tree {
         Ok(None)
     }
 
-    /// The first group behind the widest page without slots that `group` is in; none if the group has one. From the top, so that
-    /// pages with nothing below them stay out of memory: a file of 16 TiB has half a million.
+    /// The first group after the largest empty subtree that contains `group`; `None` if the group is not
+    /// in one. Searches from the top, so that empty pages are not loaded: a file of 16 TiB has half a
+    /// million of them.
     fn behind_hole(&mut self, source: Source, group: u64) -> Result<Option<u64>> {
         for level in (0..=self.levels()).rev() {
             let span = (FANOUT as u64).pow(level);
@@ -275,7 +280,7 @@ impl Tree {
         Ok(None)
     }
 
-    /// How many node pages are in memory.
+    /// Number of node pages in memory.
     #[cfg(test)]
     pub(in crate::vault::file) fn pages(&self) -> usize {
         self.nodes.len()
@@ -287,12 +292,12 @@ pub(super) fn current(entry: &Entry) -> Option<Slot> {
     entry.newest().copied()
 }
 
-/// The digests of some groups with these entries, computed side by side.
+/// The digests of several groups with these entries, computed together.
 fn digests_of<'a>(keys: &FileKeys, leaves: impl Iterator<Item = (u64, &'a [Entry])>) -> Vec<Digest> {
     leaf_digests(keys, leaves.map(|(group, entries)| (group, entries.iter().map(Entry::newest))))
 }
 
-/// The stored entries of a group; zeros past the end of the store.
+/// The stored entries of a group; zeros past the end of the stored file.
 pub(super) fn read_entries(store: &dyn BackingFile, group: u64) -> Result<Vec<u8>> {
     let mut raw = vec![0; layout::entries_in(group) * ENTRY];
     store.read_at(&mut raw, layout::entries_offset(group))?;

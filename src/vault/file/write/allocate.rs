@@ -1,4 +1,4 @@
-//! Space: reserved in the store, and looked for as data and holes.
+//! Space allocation, and the search for data and holes.
 
 use crate::{
     format::layout,
@@ -6,13 +6,13 @@ use crate::{
 };
 
 impl File {
-    /// fallocate(2): reserves space in the store; grows the size unless `keep_size`.
+    /// fallocate(2): reserves space in the store. Grows the file unless `keep_size`.
     ///
     /// # Errors
     /// `TooLarge`, or the store's (ENOSPC, EOPNOTSUPP).
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let end = offset.checked_add(len).filter(|end| *end <= layout::MAX_SIZE).ok_or(Error::TooLarge)?;
-        // Buffered bytes find their place first if this takes all the room that is left.
+        // Buffered data must get its space first, in case this allocation takes all that is left.
         self.find_space(len);
         let mut st = self.state_to_change()?;
         self.renew(&mut st)?;
@@ -20,7 +20,7 @@ impl File {
         self.begin_change(&mut st)?;
         self.remember_mtime(&mut st)?;
         let first = layout::chunk_offset(offset / layout::CHUNK);
-        // The entries of the first chunk lie before it, and perhaps others between.
+        // The entries of the first chunk are before it, perhaps with other chunks between.
         let entries = layout::entries_offset(layout::group_of(offset / layout::CHUNK));
         self.store.reserve(entries - entries % layout::PAGE, layout::PAGE)?;
         let reserved = self.store.reserve(first, layout::stored_size(end).saturating_sub(first));
@@ -34,19 +34,19 @@ impl File {
         Ok(())
     }
 
-    /// SEEK_DATA (`data`) or SEEK_HOLE from `offset`, in steps of a chunk; the end of the file is a hole. Flushes first: only
-    /// the store's version knows its holes.
+    /// SEEK_DATA (`data`) or SEEK_HOLE from `offset`, at chunk granularity; the end of the file counts as
+    /// a hole. Flushes first, because only the stored version knows its holes.
     ///
     /// # Errors
-    /// `NoData` past the end, or when there is no data any more.
+    /// `NoData` past the end, or if there is no more data.
     pub fn seek(&self, offset: u64, data: bool) -> Result<u64> {
         self.settled(|| self.try_seek(offset, data))
     }
 
-    /// The same of a file that may have data everywhere.
+    /// Like `seek`, for a file treated as data throughout.
     ///
     /// # Errors
-    /// `NoData` past the end; EIO if content was lost.
+    /// `NoData` past the end; EIO if the content is lost.
     pub fn seek_in_data(&self, offset: u64, data: bool) -> Result<u64> {
         let st = self.state.read();
         st.check_readable(0)?;
@@ -59,7 +59,7 @@ impl File {
 
     fn try_seek(&self, offset: u64, data: bool) -> Result<u64> {
         let mut st = self.state.write();
-        // Where content was lost there are no holes: a program that copies would take them for zeros.
+        // If content was lost, report no holes: a copying program would take them for zeros.
         st.check_readable(0)?;
         if offset >= st.dirty.size {
             return Err(Error::NoData);

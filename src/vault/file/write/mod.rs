@@ -1,4 +1,4 @@
-//! Writing: into the buffer, from which `flush` takes it when there is enough.
+//! Writes into the buffer, from which `flush` takes the data once there is enough.
 
 mod allocate;
 mod punch;
@@ -18,15 +18,15 @@ use crate::{
 };
 use std::{ops::Range, sync::Arc};
 
-/// Flushed bytes that a write commits: recovery stays short.
+/// Flushed bytes after which a write commits, which keeps recovery short.
 const COMMIT_AT: u64 = 1 << 30;
 
 impl File {
-    /// Writes all of `data`; buffered until `flush`.
+    /// Writes all of `data`. It stays buffered until `flush`.
     ///
     /// # Errors
-    /// `TooLarge`; or what an earlier part of the buffer met on its way to the store, and then nothing of
-    /// `data` was taken.
+    /// `TooLarge`; or the error that earlier buffered data met on its way to the store. In that case,
+    /// nothing of `data` was accepted.
     pub fn write(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
         self.find_space(data.len() as u64);
         let mut st = self.state_to_change()?;
@@ -35,8 +35,8 @@ impl File {
         self.suspecting(&mut st, written)
     }
 
-    /// As `write`, of what the kernel gathered and writes some time later: it tells the modification time by itself, before or
-    /// after. Until then a time that is known stays.
+    /// Like `write`, for data that the kernel gathered and writes later. The kernel sends the modification
+    /// time separately, before or after. A known time is kept until then.
     ///
     /// # Errors
     /// As `write`.
@@ -55,7 +55,7 @@ impl File {
         self.suspecting(&mut st, put)
     }
 
-    /// Writes all of `data` at the end of the file and returns where that was.
+    /// Writes all of `data` at the end of the file, and returns its offset.
     ///
     /// # Errors
     /// As `write`.
@@ -91,18 +91,20 @@ impl File {
             }
             self.start_full(st);
             let put = self.put(st, offset, data);
-            // Also where it failed half-way: what came before may be in flight already, and the file is not clean.
+            // Also after a partial failure: earlier parts may be in flight already, and the file is not
+            // clean.
             note(&mut st.times);
             put
         })
     }
 
-    /// Finds out whether the store has room for so many bytes. Nobody may hold the lock of a state.
+    /// Checks whether the store has space for `len` bytes. The caller must not hold the lock of any
+    /// file's state.
     fn find_space(&self, len: u64) {
         self.context.space.prepare(len, &self.context.buffered);
     }
 
-    /// Puts bytes into the buffer, and starts extents that become full.
+    /// Copies bytes into the buffer, and starts extents that become full.
     fn put(self: &Arc<Self>, st: &mut State, offset: u64, data: &[u8]) -> Result<()> {
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
@@ -119,7 +121,7 @@ impl File {
             place.copy_from_slice(part);
             (at, rest) = (at + part.len() as u64, after);
             st.dirty.size = st.dirty.size.max(at);
-            // An extent whose last chunk will be written on does not go yet.
+            // Do not flush an extent whose last chunk is incomplete.
             if at.is_multiple_of(layout::CHUNK) && is_border(at / layout::CHUNK) {
                 self.start_full(st);
             }
@@ -127,7 +129,8 @@ impl File {
         Ok(())
     }
 
-    /// The buffered copy of a chunk, of which the caller will write these bytes. The others are read in.
+    /// The buffered copy of a chunk of which the caller will write `written`. The other bytes are read
+    /// first.
     fn chunk_to_write<'a>(
         &self,
         st: &'a mut State,
@@ -156,8 +159,8 @@ impl File {
         Ok(())
     }
 
-    /// The content of a chunk as an application sees it, zeros past the end of the file. If it is in flight, that is
-    /// completed first.
+    /// The content of a chunk as the application sees it, with zeros past the end of the file. Writes of
+    /// it in flight are completed first.
     fn read_to_change(&self, st: &mut State, index: u64) -> Result<Plain> {
         self.load_to_change(st, index)?;
         let mut plain = Plain::zeros();
@@ -165,7 +168,7 @@ impl File {
         Ok(plain)
     }
 
-    /// Completes what is in flight of a chunk, and loads its slot.
+    /// Completes writes of a chunk in flight, and loads its slot.
     fn load_to_change(&self, st: &mut State, index: u64) -> Result<()> {
         self.complete_to_change(st, &(index..index + 1));
         if index < layout::chunks(st.stored.tree.size())
@@ -176,7 +179,8 @@ impl File {
         Ok(())
     }
 
-    /// Extends with a hole. A partial last chunk with data gets a new length, so it is written again.
+    /// Extends the file with a hole. An incomplete last chunk with data gets a new length, so it is
+    /// written again.
     fn grow(&self, st: &mut State, size: u64) -> Result<()> {
         let last = st.dirty.size / layout::CHUNK;
         if !st.dirty.size.is_multiple_of(layout::CHUNK) && !st.dirty.buffer.holds(last) {
@@ -189,16 +193,16 @@ impl File {
         Ok(())
     }
 
-    /// Zeroes bytes of chunks that have data.
+    /// Zeroes bytes in chunks that have data.
     fn zero(&self, st: &mut State, from: u64, to: u64) -> Result<()> {
         for part in parts(from, to.saturating_sub(from) as usize) {
             let buffer = &st.dirty.buffer;
             if buffer.get(part.index).is_none() {
                 if buffer.holds(part.index) {
-                    continue; // a hole
+                    continue; // A hole already.
                 }
                 self.load_to_change(st, part.index)?;
-                // Completing a write that failed may have brought the chunk back to the buffer.
+                // A failed write may have returned the chunk to the buffer.
                 if st.dirty.buffer.get(part.index).is_none() && !has_data(st, part.index)? {
                     continue;
                 }
@@ -209,11 +213,11 @@ impl File {
         Ok(())
     }
 
-    /// Gives the modification time that the stored file gets with the last of its content. `set` brings a time to
-    /// the store: that one, or the store's own for as long as something is buffered.
+    /// Sets the modification time, which the stored file gets together with the last of its content.
+    /// `set` applies a time to the stored file: `time`, or its present one while something is buffered.
     ///
     /// # Errors
-    /// What `set` returned.
+    /// Those of `set`.
     pub fn set_mtime(&self, time: Time, set: impl FnOnce(Time) -> Result<()>) -> Result<()> {
         let mut st = self.state.write();
         let shown = if st.is_stored() {
@@ -223,7 +227,7 @@ impl File {
             Time { seconds, nanoseconds }
         };
         set(shown)?;
-        // Without a lease the store has the time, which another may change.
+        // Without a lease, the store has the time, and another machine may change it.
         st.times.mtime = (!self.lacks_lease()).then_some(time);
         Ok(())
     }

@@ -8,11 +8,11 @@ use crate::{
     },
 };
 
-/// Holes that are noted between two flushes at most: each takes memory.
+/// Maximum holes buffered between two flushes, since each takes memory.
 const MOST_HOLES: usize = if cfg!(test) { 1 << 10 } else { 1 << 18 };
 
 impl File {
-    /// Makes a range read as zeros (a hole where whole chunks allow); never changes the size.
+    /// Makes a range read as zeros, by holes for whole chunks. Never changes the size.
     ///
     /// # Errors
     /// As `write`.
@@ -26,14 +26,14 @@ impl File {
             return Ok(());
         }
         let punched = self.punch_range(&mut st, offset, end);
-        // Also where it failed half-way.
+        // Also after a partial failure.
         st.times.note_write();
         punched
     }
 
     fn punch_range(&self, st: &mut State, offset: u64, end: u64) -> Result<()> {
         let first_whole = offset.div_ceil(layout::CHUNK);
-        // The last chunk is whole if the range reaches the end of the file.
+        // The last chunk counts as whole if the range reaches the end of the file.
         let end_whole = if end == st.dirty.size { layout::chunks(end) } else { end / layout::CHUNK };
         if first_whole >= end_whole {
             return self.zero(st, offset, end);
@@ -43,7 +43,8 @@ impl File {
         self.punch_chunks(st, first_whole..end_whole)
     }
 
-    /// Makes whole chunks holes. Where there is nothing, nothing is done. Many are flushed in parts, as memory is limited.
+    /// Makes whole chunks holes. Chunks without data are left alone. Many holes are flushed in parts to
+    /// limit memory.
     fn punch_chunks(&self, st: &mut State, mut chunks: ChunkRange) -> Result<()> {
         loop {
             let part = self.punch_part(st, &chunks)?;
@@ -55,8 +56,8 @@ impl File {
         }
     }
 
-    /// The first part of it, up to `MOST_HOLES` new ones. If it fails, all are as they were: a chunk that only left the buffer
-    /// would show what the store has, which is older.
+    /// Punches the first part of the range, up to `MOST_HOLES` new holes. A failure changes nothing: a
+    /// chunk that was only removed from the buffer would show its older stored content.
     fn punch_part(&self, st: &mut State, chunks: &ChunkRange) -> Result<ChunkRange> {
         let stored = self.stored_data(st, chunks)?;
         let end = if stored.len() < MOST_HOLES { chunks.end } else { stored[MOST_HOLES - 1] + 1 };
@@ -67,7 +68,7 @@ impl File {
         Ok(chunks.start..end)
     }
 
-    /// The first chunks of a range, `MOST_HOLES` at most, that the flushed version has data for.
+    /// The first chunks of a range, up to `MOST_HOLES`, for which the flushed version has data.
     fn stored_data(&self, st: &mut State, chunks: &ChunkRange) -> Result<Vec<u64>> {
         let (mut stored, mut index) = (Vec::new(), chunks.start);
         let Some(identity) = st.stored.identity.clone() else { return Ok(stored) };

@@ -1,4 +1,4 @@
-//! Places in a store that is nearly full: reserved before a write takes a byte.
+//! Space reservation in a nearly full store, before a write is accepted.
 
 use crate::{
     format::layout::{self, PAGE},
@@ -10,10 +10,11 @@ use crate::{
 use std::{io, ops::Range};
 
 impl File {
-    /// Does `take`, which puts these bytes into the buffer, if the store keeps a place for all of them.
+    /// Runs `take`, which puts these bytes into the buffer. If space is scarce, reserves it in the store
+    /// first.
     ///
     /// # Errors
-    /// What `take` returned; the store's (ENOSPC, EDQUOT), and then nothing was taken.
+    /// Those of `take`; the store's (ENOSPC, EDQUOT), in which case nothing was accepted.
     pub(super) fn take(
         &self,
         st: &mut State,
@@ -26,12 +27,13 @@ impl File {
         self.take_through(st, take)
     }
 
-    /// Reserves places for bytes of the file, and for all that describes them; false if the store cannot.
+    /// Reserves space for bytes of the file and for the metadata that describes them. False if the store
+    /// does not support that.
     fn reserve(&self, st: &mut State, bytes: &Range<u64>) -> Result<bool> {
         if !self.context.overwrites_in_place {
             return Ok(false);
         }
-        // Reserve nothing that the next flush would cut off.
+        // Reserve nothing that the next flush would truncate.
         if st.stored.records.on_disk == OnDisk::Nothing && !self.store.is_empty()? {
             self.flush_record(st)?;
         }
@@ -41,13 +43,13 @@ impl File {
         }
         self.remember_mtime(st)?;
         for place in places(st, bytes) {
-            // A call that fails may have reserved a part.
+            // A failed call may have reserved part of it.
             st.dirty.reserved = st.dirty.reserved.max(place.end);
             match self.store.reserve(place.start, place.end - place.start) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::Unsupported => return Ok(false),
                 Err(e) => {
-                    // Gives back what was reserved in vain.
+                    // Releases what was reserved in vain.
                     if let Err(e) = self.flush_all(st) {
                         log::debug!("a flush on a full store: {e}");
                     }
@@ -59,11 +61,12 @@ impl File {
         Ok(true)
     }
 
-    /// For a store that reserves nothing: flushes what `take` puts into the buffer, which holds nothing else. If that fails,
-    /// nothing was taken, unless the flush has happened and its data is still to be written.
+    /// For a store that cannot reserve space: flushes what `take` puts into the buffer, which is empty
+    /// before. If that fails, nothing was accepted, unless the flush has happened and only its data is
+    /// still to be written.
     ///
     /// # Errors
-    /// What `take` returned, or the store's.
+    /// Those of `take`, or the store's.
     fn take_through(&self, st: &mut State, take: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
         self.flush_all(st)?;
         st.dirty.flushes_through = true;
@@ -78,13 +81,13 @@ impl File {
         taken
     }
 
-    /// Gives back places behind the end of the stored file that nothing buffered needs any more.
+    /// Releases space reserved past the end of the stored file that no buffered data needs any more.
     pub(in crate::vault::file) fn give_back_places(&self, st: &mut State) {
         let end = layout::stored_size(st.stored.tree.size()).next_multiple_of(PAGE);
         if std::mem::take(&mut st.dirty.reserved) <= end || (self.context.guard)().is_err() {
             return;
         }
-        // To the length that it has: what is behind that is freed.
+        // Setting the present length frees the space past it.
         if let Err(e) = self.store.len().and_then(|len| self.store.set_len(len)) {
             log::debug!("reserved space could not be given back: {e}");
         }
@@ -92,9 +95,10 @@ impl File {
     }
 }
 
-/// Places in the store of these bytes and of all that describes them: the chunks with entries and nodes between them, the
-/// header, the entries before the first chunk, and the nodes above. If the file grows, also its last chunk, which gets another
-/// length. Nothing is left out that is already there: to reserve that costs little.
+/// Ranges in the store for these bytes and the metadata that describes them: the chunks with entries and
+/// nodes between them, the header, the entries before the first chunk, and the nodes above. If the file
+/// grows, also its last chunk, which gets another length. Ranges already allocated are included, since
+/// reserving them costs little.
 fn places(st: &State, bytes: &Range<u64>) -> Vec<Range<u64>> {
     let page = |offset: u64| offset - offset % PAGE..offset - offset % PAGE + PAGE;
     let chunk = |index: u64| layout::chunk_offset(index);
@@ -120,7 +124,7 @@ fn places(st: &State, bytes: &Range<u64>) -> Vec<Range<u64>> {
     merged(places)
 }
 
-/// The union of these places, ascending.
+/// The union of these ranges, ascending.
 fn merged(mut places: Vec<Range<u64>>) -> Vec<Range<u64>> {
     places.sort_unstable_by_key(|place| place.start);
     let mut merged: Vec<Range<u64>> = Vec::with_capacity(places.len());

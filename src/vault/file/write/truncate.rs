@@ -1,4 +1,4 @@
-//! Truncation: a cut of what is buffered and of what is stored, or a hole at the end.
+//! Truncation: shortens the buffered and the stored content, or adds a hole at the end.
 
 use crate::{
     format::layout,
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl File {
-    /// Cuts or extends (with a hole).
+    /// Truncates the file, or extends it with a hole.
     ///
     /// # Errors
     /// `TooLarge`, or the store's.
@@ -27,7 +27,7 @@ impl File {
     fn resize(&self, st: &mut State, size: u64) -> Result<()> {
         self.complete_all(st);
         self.begin_change(st)?;
-        // The kernel hands over what it has before.
+        // The kernel flushes its own data before.
         st.dirty.gaps.clear();
         if size > st.dirty.size {
             self.take(st, size..size, |st| self.grow(st, size))?;

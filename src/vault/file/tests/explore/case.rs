@@ -1,4 +1,4 @@
-//! A sequence of operations, with the failures and crashes that meet it, and its text.
+//! A sequence of operations with failures and crashes, and its text form.
 
 use super::{
     super::super::Durability,
@@ -7,15 +7,15 @@ use super::{
 use crate::store::Failure;
 use std::{fmt, str::FromStr};
 
-/// What a program does; numbers are those of marks.
+/// An operation of a program. Numbers are indices of marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Op {
     Write(usize, usize),
-    /// So many segments.
+    /// Appends this many segments.
     Append(usize),
     Truncate(usize),
     Punch(usize, usize),
-    /// Reserves; grows unless the last says not to.
+    /// Reserves space. Grows the file unless the flag is set.
     Allocate(usize, usize, bool),
     Read(usize, usize),
     Seek(usize, bool),
@@ -28,35 +28,36 @@ pub(super) enum Op {
     RestSettle,
     RestFinish,
     Salt,
-    /// Drops the file as it is; the next operation opens it.
+    /// Drops the open file. The next operation opens it again.
     Drop,
-    /// Opens it, so that failures meet that alone.
+    /// Opens the file, so that failures affect only the opening.
     Open,
-    /// What a failed sync lost is read from the disk again.
+    /// Rereads data lost by a failed sync from the disk.
     Evict(u64),
-    /// The store runs full; with `true` for overwrites, too.
+    /// Fills the store; with `true`, overwrites fail, too.
     Fill(bool),
     Free,
     Nothing,
 }
 
-/// Calls that fail during an operation.
+/// Failing calls during an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) from: u64,
-    /// How many; those left over when the operation ends do not fail, unless there are many.
+    /// Number of failing calls. Those left when the operation ends do not fail, unless there are at least
+    /// `MANY`.
     pub(super) times: u64,
     pub(super) failure: Failure,
 }
 
-/// So many meet the operations that follow, too.
+/// With this many failing calls, the following operations are affected, too.
 pub(super) const MANY: u64 = 1000;
 
-/// A crash at one of the operation's calls, for good.
+/// A final crash at one of the operation's calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Crash {
     pub(super) at: u64,
-    /// A power cut, and what chooses its state; else a kill.
+    /// For a power cut, the seed that selects the resulting state; `None` for a kill.
     pub(super) cut: Option<u64>,
 }
 

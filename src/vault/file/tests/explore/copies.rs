@@ -1,5 +1,5 @@
-//! A file is copied, both copies go on, and somebody puts parts of both together. What is read then is of the copy that the newest
-//! record is of, and of no other.
+//! A file is copied, both copies are written, and parts of both are combined. Anything read must come
+//! from the copy to which the newest record belongs.
 
 use super::{
     look::{Looker, Wrong, rest},
@@ -18,21 +18,21 @@ use std::{collections::HashSet, sync::Arc};
 
 /// Operations on each copy.
 const OPERATIONS: u64 = 6;
-/// Images that are put together of two copies.
+/// Images combined from two copies.
 const TRIES: u64 = 12;
-/// The first value that is written to each copy; the other's are those from there on.
+/// The first value written to each copy. Later values count up from it.
 const FIRST: [Value; 2] = [1 << 28, 1 << 29];
 
 type Verdict<T = ()> = Result<T, String>;
 
-/// A copy: what its store ever showed, and its records.
+/// All states that the store of a copy showed, and its records.
 struct Copy {
     states: Vec<Arc<FaultyFile>>,
     records: HashSet<Vec<u8>>,
 }
 
 impl Looker {
-    /// Lets two copies of a store go on, and puts parts of both together.
+    /// Writes two copies of a store separately, and combines parts of both.
     pub(super) fn splice(&mut self, state: &Snapshot) -> Verdict {
         let copies = [self.copy(state, 0)?, self.copy(state, 1)?];
         for _ in 0..TRIES {
@@ -43,7 +43,7 @@ impl Looker {
         Ok(())
     }
 
-    /// One that goes on with values of its own.
+    /// A copy that is written with its own values.
     fn copy(&mut self, state: &Snapshot, number: usize) -> Verdict<Copy> {
         let store = FaultyFile::at(state);
         store.record();
@@ -82,7 +82,7 @@ impl Looker {
         }
     }
 
-    /// A state of one copy, with records, slots and data of both in the place of its own.
+    /// A state of one copy, with records, slots and data of both copied over its own.
     fn put_together(&mut self, copies: &[Copy; 2]) -> Arc<FaultyFile> {
         let late = |looker: &mut Looker, states: &[Arc<FaultyFile>]| {
             let most = 1 + looker.rng.below(states.len() as u64);
@@ -149,7 +149,7 @@ impl Looker {
     }
 }
 
-/// What is there; zeros where the file has ended.
+/// Bytes of a file; zeros past its end.
 fn bytes(file: &FaultyFile, at: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let _ = file.read_at(&mut bytes, at);

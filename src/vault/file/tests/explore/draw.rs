@@ -1,4 +1,4 @@
-//! Cases: drawn at random, and all short ones.
+//! Generates cases: random ones, and all short ones.
 
 use super::{
     super::super::{Context, Durability},
@@ -21,7 +21,7 @@ pub(super) fn plain(op: Op) -> Step {
     Step { op, fault: None, crash: None }
 }
 
-/// A case at random.
+/// A random case.
 pub(super) fn random(seed: u64) -> Case {
     let rng = &mut Rng(seed);
     let durability = if rng.below(8) == 0 { Durability::Relaxed } else { Durability::Strict };
@@ -49,7 +49,7 @@ pub(super) fn random(seed: u64) -> Case {
     case
 }
 
-/// The same for these positions.
+/// A random case for this place.
 pub(super) fn random_at(rng: &mut Rng, durability: Durability, place: Place) -> Case {
     let marks = place.marks().len() - 1;
     let mut steps = Vec::new();
@@ -81,7 +81,7 @@ pub(super) fn random_at(rng: &mut Rng, durability: Durability, place: Place) -> 
     Case { durability, place, steps }
 }
 
-/// A version that ends within a chunk, something that is done to that chunk, and a stream that goes on behind it.
+/// A version that ends within a chunk, an operation on that chunk, and a stream that continues past it.
 fn stream_past_an_end(rng: &mut Rng) -> [Step; 4] {
     let marks = Place::Streams.marks();
     let within: Vec<usize> =
@@ -94,11 +94,12 @@ fn stream_past_an_end(rng: &mut Rng) -> [Step; 4] {
     [Op::Append(end), stored, changed, stream].map(plain)
 }
 
-/// The steps to a clean file, or a close; before the next one most often a cut that fails, perhaps after it was done in part.
+/// The steps towards a clean file, or a close. A truncation before one of the later steps usually fails,
+/// perhaps after partial effects.
 fn with_a_failed_cut(rng: &mut Rng, place: Place) -> Vec<Step> {
     let marks = place.marks().len() as u64 - 1;
     let (low, high) = (rng.below(marks / 2) as usize, (marks - 1 - rng.below(2)) as usize);
-    // Something to cut off, and older slots to be erased.
+    // Data to truncate, and older slots to erase.
     let mut steps = vec![plain(Op::Write(high, high + 1)), plain(one_of(rng, &[Op::Rest, Op::Nothing]))];
     steps.extend([Op::Write(low, low + 1), Op::Write(high, high + 1)].map(plain));
     let ways: [&[Op]; 3] = [
@@ -171,7 +172,7 @@ fn random_fault(rng: &mut Rng) -> Fault {
     Fault { from, times: one_of(rng, &[1, 1, 1, 1, 1, 2, 3, MANY]), failure }
 }
 
-/// What short cases begin with, what fails then, and what follows.
+/// The parts of short cases: initial content, a failing operation, and what follows.
 struct Alphabet {
     place: Place,
     bases: &'static [&'static str],
@@ -275,8 +276,8 @@ fn steps(text: &str) -> Vec<Step> {
     text.split("; ").map(|step| step.parse().unwrap_or_else(|e| panic!("{step}: {e}"))).collect()
 }
 
-/// All short cases: some content, an operation of which one call fails, another one, and a last one. Gives each with
-/// the first operation to look at.
+/// All short cases: some content, an operation of which one call fails, another operation, and a last
+/// one. Passes each to `take` with the first operation to check.
 pub(super) fn short(contexts: &[Arc<Context>; 2], mut take: impl FnMut(Case, usize)) {
     for alphabet in [SMALL, INLINE, PAGE] {
         for (base, failing) in product(alphabet.bases, alphabet.failing) {
@@ -304,7 +305,7 @@ fn product<'a>(a: &'a [&'a str], b: &'a [&'a str]) -> impl Iterator<Item = (&'a 
     a.iter().flat_map(|a| b.iter().map(|b| (*a, *b)))
 }
 
-/// How a call can fail.
+/// The ways in which a call can fail.
 fn failures(call: Call, at: usize) -> Vec<Failure> {
     let full = [libc::ENOSPC, libc::EDQUOT][at % 2];
     match call {

@@ -1,4 +1,4 @@
-//! One run of a case: a program on a file on a store, and the oracle beside it.
+//! One run of a case: a program on a file and its store, together with the oracle.
 
 use super::{
     super::super::{CleanStep, Context, File},
@@ -15,16 +15,16 @@ use crate::{
 };
 use std::{mem::discriminant, sync::Arc};
 
-/// How closely a run is looked at.
+/// How thoroughly a run is checked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Care {
-    /// Instants of each operation at which there are crashes.
+    /// Instants of each operation at which crashes are checked.
     pub(super) instants: usize,
-    /// Power cuts at each.
+    /// Power cuts at each instant.
     pub(super) cuts: usize,
-    /// The first operation that is looked at.
+    /// The first operation to check.
     pub(super) from: usize,
-    /// Crashes and failures inside recoveries.
+    /// Depth of crashes and failures inside recoveries.
     pub(super) depth: u32,
 }
 
@@ -32,7 +32,7 @@ impl Care {
     pub(super) const ALL: Care = Care { instants: usize::MAX, cuts: 8, from: 0, depth: 2 };
 }
 
-/// What must not be.
+/// A violation of the promises.
 #[derive(Debug, Clone)]
 pub(super) struct Violation {
     pub(super) step: usize,
@@ -40,7 +40,7 @@ pub(super) struct Violation {
 }
 
 impl Violation {
-    /// The text without numbers, and without how it came to it.
+    /// The text without numbers, and without the crashes that led to it.
     pub(super) fn class(&self) -> String {
         let text = self.text.rsplit(" met by ").next().unwrap_or_default();
         let text = text.trim_start_matches(|letter| letter != ':').trim_start_matches(": ");
@@ -59,7 +59,7 @@ impl Violation {
 pub(super) struct Life<'a> {
     case: &'a Case,
     care: Care,
-    /// Of the file; what crashes leave is recovered in the looker's.
+    /// Context of the file. States after crashes are recovered with the looker's contexts.
     context: Arc<Context>,
     looker: Looker,
     store: Arc<FaultyFile>,
@@ -67,11 +67,11 @@ pub(super) struct Life<'a> {
     oracle: Oracle,
     last: Value,
     resting: Option<Resting>,
-    /// The operation that met a failure last.
+    /// The last operation that met a failure.
     failed: Option<Op>,
-    /// Chunks that a write left in part.
+    /// Chunks that a write left incomplete.
     torn: Torn,
-    /// What the operation asked of the store.
+    /// The calls that the operation made to the store.
     asked: Vec<Call>,
     over: bool,
 }
@@ -86,9 +86,9 @@ struct Resting {
 
 type Verdict<T = ()> = Result<T, String>;
 
-/// How an operation ended.
+/// The result of an operation.
 enum End {
-    /// It was none.
+    /// The operation did not apply.
     Skipped,
     Done,
     Failed,
@@ -102,16 +102,17 @@ pub(super) fn run(case: &Case, contexts: &[Arc<Context>; 2], seed: u64, care: Ca
     Ran { counts: life.looker.counts, asked: life.asked, wrong: wrong.err() }
 }
 
-/// What a run came to.
+/// The result of a run.
 pub(super) struct Ran {
     pub(super) counts: Counts,
-    /// The calls of the store that the case's last operation made.
+    /// The calls that the case's last operation made to the store.
     pub(super) asked: Vec<Call>,
     pub(super) wrong: Option<Violation>,
 }
 
 impl<'a> Life<'a> {
-    /// A file that is not there yet. `context` is its own, the others are for what crashes leave.
+    /// A file that does not exist yet. It is used with `context`; states after crashes are recovered with
+    /// `others`.
     pub(super) fn new(
         case: &'a Case,
         context: Arc<Context>,
@@ -154,7 +155,7 @@ impl<'a> Life<'a> {
         }
         let before = self.store.failed();
         let was_failed = self.file.as_ref().is_some_and(|file| file.failed());
-        // Opening promises by itself.
+        // Opening makes its own promises.
         let promised = (step.op == Op::Open).then(|| self.oracle.clone());
         self.store.record();
         self.store.asked();
@@ -191,7 +192,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// Damages what was just confirmed, or cleaned, without a failure so far.
+    /// Damages confirmed or clean data of a file that met no failure so far.
     fn tamper(&mut self, op: Op, state: &Snapshot) -> Verdict {
         let Some(file) = &self.file else { return Ok(()) };
         let at_rest = file.is_clean();
@@ -207,7 +208,7 @@ impl<'a> Life<'a> {
         if at_rest { self.looker.meddle(&view, state) } else { Ok(()) }
     }
 
-    /// Has copies go on separately, from a file without a failure so far.
+    /// Writes copies separately, starting from a file that met no failure so far.
     fn splice(&mut self, state: &Snapshot) -> Verdict {
         if self.store.failed() == 0 && self.torn.is_empty() && self.looker.chance(16) {
             self.looker.splice(state)?;
@@ -215,7 +216,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// Opens the file where the operation needs one.
+    /// Opens the file if the operation needs it.
     fn make_ready(&mut self, op: Op) -> Verdict {
         if let Some(file) = &self.file
             && file.sync_failed()
@@ -232,7 +233,7 @@ impl<'a> Life<'a> {
         if self.file.is_none() && !needless { self.open() } else { Ok(()) }
     }
 
-    /// Opens the file and compares all of it.
+    /// Opens the file and compares its whole content.
     fn open(&mut self) -> Verdict {
         self.resting = None;
         let before = self.store.failed();
@@ -253,7 +254,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// What an operation failed at, and whether another follows.
+    /// Records which operation met a failure, and whether a different one follows.
     fn note(&mut self, op: Op, before: u64, end: &End) {
         self.note_torn();
         let counts = &mut self.looker.counts;
@@ -275,7 +276,7 @@ impl<'a> Life<'a> {
         self.torn.extend(torn.iter().filter_map(|page| self.looker.chunk_in(*page)));
     }
 
-    /// Does an operation.
+    /// Performs an operation.
     fn act(&mut self, op: Op, before: u64, was_failed: bool) -> Verdict<End> {
         match op {
             Op::Open => {
@@ -331,7 +332,8 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// The size after an operation, and the values from some segment on; `None` where it makes no sense.
+    /// The size after an operation, and the new values from a segment on; `None` if the operation does
+    /// not apply.
     fn change(&mut self, op: Op) -> Option<(u64, usize, Vec<Value>)> {
         let marks = &self.looker.marks;
         let (last, size) = (marks.len() - 1, self.oracle.size);
@@ -430,7 +432,7 @@ impl<'a> Life<'a> {
         Ok(self.resting)
     }
 
-    /// What an operation that ended so promises.
+    /// Updates the oracle with the promises of an operation that ended this way.
     fn promise(&mut self, op: Op, end: &End) {
         let Some(file) = &self.file else { return };
         if file.sync_failed() {
@@ -448,7 +450,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Crashes at some of these instants.
+    /// Checks crashes at some of these instants.
     fn look(&mut self, states: &[Snapshot]) -> Verdict {
         let torn = self.torn.clone();
         let all = states.len() <= self.care.instants;
@@ -471,7 +473,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// Crashes for good.
+    /// Crashes, and continues from the resulting state.
     fn crash(&mut self, states: &[Snapshot], crash: Crash) {
         let state = &states[(crash.at % states.len() as u64) as usize];
         self.file = None;
@@ -488,12 +490,12 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Begins to watch the store while others are at work.
+    /// Starts recording the store while others are working.
     pub(super) fn record(&self) {
         self.store.record();
     }
 
-    /// Looks at what crashes leave of the file, at every call that others made to its store since `record`.
+    /// Checks crashes at every call that others made to this file's store since `record`.
     pub(super) fn look_on(&mut self) -> Verdict {
         let states = self.store.recorded();
         self.note_torn();
@@ -503,13 +505,13 @@ impl<'a> Life<'a> {
         if self.over { Ok(()) } else { self.look(&states) }
     }
 
-    /// Crashes as it is, for good.
+    /// Crashes in the present state.
     pub(super) fn crash_now(&mut self, cut: Option<u64>) {
         self.note_torn();
         self.crash(&[self.store.snapshot()], Crash { at: 0, cut });
     }
 
-    /// Whether there is nothing to be said of the file any more: a power cut damaged it.
+    /// Whether a power cut damaged the file, so that nothing more can be checked.
     pub(super) fn is_over(&self) -> bool {
         self.over
     }
@@ -518,7 +520,7 @@ impl<'a> Life<'a> {
         &self.looker.counts
     }
 
-    /// In the end the store works again, and so does the file.
+    /// At the end, the store works again, and so must the file.
     pub(super) fn end(&mut self) -> Verdict {
         self.store.mend();
         if self.looker.chance(4) {

@@ -1,5 +1,5 @@
-//! A crash at one instant: what it leaves is recovered, perhaps with failures and further crashes on the way, and
-//! must be what the oracle allows.
+//! A crash at one instant: recovers the resulting state, perhaps with failures and further crashes on the
+//! way, and compares the result with the oracle.
 
 use super::{
     super::super::{Background, Context, Durability, File},
@@ -18,27 +18,27 @@ use std::{
     sync::Arc,
 };
 
-/// What was explored.
+/// Statistics of an exploration.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) sequences: u64,
     /// Calls that failed.
     pub(super) faults: u64,
-    /// Operations after one that failed, other than that.
+    /// Operations that followed a failed operation of another kind.
     pub(super) others: u64,
     pub(super) kills: u64,
     pub(super) cuts: u64,
-    /// Recoveries that failed at a call.
+    /// Recoveries during which a call failed.
     pub(super) refused: u64,
-    /// Recoveries that were killed or cut off.
+    /// Recoveries interrupted by a kill or a power cut.
     pub(super) crashed: u64,
-    /// States that somebody changed.
+    /// States that were tampered with.
     pub(super) damaged: u64,
-    /// Parts of two copies that were put together.
+    /// Images combined from two copies.
     pub(super) spliced: u64,
     /// States that were opened, recovered and compared.
     pub(super) states: u64,
-    /// Of these: after a failure and another operation.
+    /// Those among them that follow a failure and another operation.
     pub(super) beyond: u64,
 }
 
@@ -58,23 +58,23 @@ impl Counts {
     }
 }
 
-/// Those with which the cryptography is cheap.
+/// Keys for the cheapest cryptography.
 pub(super) fn keys() -> FileKdf {
     FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128x4)
 }
 
-/// Where background work is done at once and the cryptography is cheap.
+/// A context with synchronous background work and cheap cryptography.
 pub(super) fn context(durability: Durability) -> Arc<Context> {
     Arc::new(Context { keys: ContentKeys::new(0, keys()), durability, ..context_over(Background::at_once()) })
 }
 
-/// Looks at what crashes leave.
+/// Checks the states left by crashes.
 pub(super) struct Looker {
     pub(super) context: Arc<Context>,
-    /// For a second opinion.
+    /// A second context, for reopening recovered files.
     pub(super) other: Arc<Context>,
     pub(super) marks: Vec<u64>,
-    /// The chunks by the page that they are stored in.
+    /// Chunks, by the page in which they are stored.
     pages: BTreeMap<u64, u64>,
     pub(super) rng: Rng,
     pub(super) counts: Counts,
@@ -102,7 +102,7 @@ impl Looker {
         }
     }
 
-    /// The chunk that is stored in a page.
+    /// The chunk stored in a page.
     pub(super) fn chunk_in(&self, page: u64) -> Option<u64> {
         self.pages.get(&page).copied()
     }
@@ -111,7 +111,8 @@ impl Looker {
         self.rng.below(of) == 0
     }
 
-    /// What a power cut leaves, and the chunks that it may damage. With `torn` also those that it tore.
+    /// A state left by a power cut, and the chunks that it may damage. With `torn`, data pages may be
+    /// torn, too.
     pub(super) fn cut(&mut self, state: &Snapshot, torn: bool) -> (Arc<FaultyFile>, Torn) {
         let mut damaged = Torn::new();
         if torn || self.context.durability == Durability::Relaxed {
@@ -130,7 +131,8 @@ impl Looker {
         (FaultyFile::at(&state.power_cut(tears, pick)), damaged)
     }
 
-    /// Looks at what a kill, or a power cut, leaves of `state`; and into the recovery of that, `depth` crashes deep.
+    /// Checks a state that a kill or a power cut leaves of `state`, with up to `depth` crashes during its
+    /// recovery.
     pub(super) fn crash(
         &mut self,
         oracle: &Oracle,
@@ -202,7 +204,7 @@ impl Looker {
         self.crash(&oracle, state, cut, torn, depth).map_err(|e| format!("recovery met by {e}"))
     }
 
-    /// Recovers on a store that fails once or a few times; whether something else was done then.
+    /// Recovers on a store that fails one or more times. Returns whether the file was then used further.
     fn recover_on_failing(
         &mut self,
         oracle: &Oracle,
@@ -237,7 +239,7 @@ impl Looker {
         }
     }
 
-    /// Opens what a crash left.
+    /// Opens the state left by a crash.
     fn open(
         &mut self,
         oracle: &Oracle,
@@ -254,7 +256,7 @@ impl Looker {
         Ok((file, view))
     }
 
-    /// What recovery decided is durable, and can be worked with.
+    /// Checks that the recovered state is durable and can be used.
     fn afterwards(&mut self, store: &Arc<FaultyFile>, file: Arc<File>, view: &View, torn: &Torn) -> Verdict {
         match self.rng.below(4) {
             0 => {
@@ -279,7 +281,7 @@ impl Looker {
         }
     }
 
-    /// Writes, makes it durable, and looks whether it is.
+    /// Writes, syncs, and checks that the result is durable.
     pub(super) fn go_on(
         &mut self,
         store: &Arc<FaultyFile>,
@@ -319,7 +321,7 @@ impl Looker {
         same(&self.view(&again, torn)?, &wanted, "after going on")
     }
 
-    /// All that is in a file. Chunks of `torn` may be damaged.
+    /// The whole content of a file. Chunks of `torn` may be damaged.
     pub(super) fn view(&self, file: &Arc<File>, torn: &Torn) -> Verdict<View> {
         self.part(file, 0..self.marks.len() - 1, torn).map_err(|e| match e {
             Wrong::Read(e) => format!("reading: {e}"),
@@ -327,7 +329,7 @@ impl Looker {
         })
     }
 
-    /// What is in some segments; the values of others are left out.
+    /// The content of some segments; other values are left out.
     pub(super) fn part(
         &self,
         file: &Arc<File>,
@@ -362,7 +364,7 @@ impl Looker {
     }
 }
 
-/// Why nothing could be read.
+/// The reason why a read failed.
 pub(super) enum Wrong {
     Read(Error),
     Mixed(String),

@@ -1,19 +1,19 @@
-//! Where in a file things happen: a few positions, and the segments between them.
+//! The positions of a file at which operations act, and the segments between them.
 //!
-//! A segment is what is written, or is zeros, as a whole: no operation starts or ends in the middle of one. None
-//! crosses the border of a chunk, but for wide ones, which nothing is ever written to.
+//! A segment is written, or zeroed, as a whole: operations never start or end in the middle of one. No
+//! segment crosses a chunk border, except wide ones, which are never written.
 
 use crate::format::layout;
 use std::ops::Range;
 
 const C: u64 = layout::CHUNK;
 
-/// The positions of a file.
+/// A set of positions in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// The first chunks.
     Small,
-    /// The same with positions that are no multiples of a sector.
+    /// As `Small`, but with positions that are not multiples of a sector.
     Odd,
     /// The end of the entries in the header page.
     Inline,
@@ -21,7 +21,7 @@ pub(super) enum Place {
     Page,
     /// Every chunk from the first to past the end of the first page of entries.
     Stream,
-    /// Every chunk of several extents, and parts of some.
+    /// Every chunk of several extents, and parts of some chunks.
     Streams,
     /// The first chunk of each of many pages of entries.
     Groups,
@@ -80,13 +80,13 @@ impl Place {
     }
 }
 
-/// What is in a segment: the number of the write that it is from.
+/// Content of a segment: the number of the write that produced it.
 pub(super) type Value = u32;
 pub(super) const ZEROS: Value = 0;
-/// The file ends before it.
+/// The file ends before the segment.
 pub(super) const ABSENT: Value = Value::MAX;
 
-/// The bytes of a value, repeated; none is zero.
+/// The byte pattern of a value, which is repeated. None of its bytes is zero.
 fn pattern(value: Value) -> [u8; 8] {
     if value == ZEROS {
         return [0; 8];
@@ -95,7 +95,7 @@ fn pattern(value: Value) -> [u8; 8] {
     [seven(0), seven(1), seven(2), seven(3), seven(4), 1, 2, 3]
 }
 
-/// Writes a value into the bytes from `offset` on.
+/// Fills bytes at `offset` with a value.
 pub(super) fn fill(value: Value, offset: u64, out: &mut [u8]) {
     let pattern = pattern(value);
     for (byte, at) in out.iter_mut().zip(offset..) {
@@ -103,7 +103,7 @@ pub(super) fn fill(value: Value, offset: u64, out: &mut [u8]) {
     }
 }
 
-/// The value of 8 bytes or more from `offset` on; `None` if they are not of one.
+/// The value of at least 8 bytes at `offset`; `None` if they do not have a single value.
 pub(super) fn identify(offset: u64, bytes: &[u8]) -> Option<Value> {
     let mut first = *bytes.first_chunk::<8>()?;
     let shift = (offset % 8) as usize;
@@ -115,7 +115,7 @@ pub(super) fn identify(offset: u64, bytes: &[u8]) -> Option<Value> {
     (whole.iter().all(|eight| *eight == wanted) && wanted.starts_with(rest)).then_some(value)
 }
 
-/// The parts of a segment below `size` that are read: all of it, or of a wide one its ends.
+/// The parts of a segment below `size` to read: all of it, or only the ends of a wide one.
 pub(super) fn parts(segment: Range<u64>, size: u64) -> impl Iterator<Item = Range<u64>> {
     let end = segment.end.min(size);
     let wide = segment.end - segment.start > C && end - segment.start > C;

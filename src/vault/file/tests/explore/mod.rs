@@ -1,8 +1,10 @@
-//! Exploring what failures, kills and power cuts do to a file when its program goes on with something else.
+//! Explores the effects of failures, kills and power cuts on a file whose program then continues with
+//! something else.
 //!
-//! A `case` is a sequence of operations at the `marks` of a file, with failures and crashes. A `life` runs it on a store
-//! in memory; at every call of it `look` crashes and recovers, and recovery may fail and crash as well. The `oracle`
-//! knows what may be read. `several` lets files share their memory. `draw` makes cases, `report` runs them on all cores and shortens those that find something.
+//! A `case` is a sequence of operations at the `marks` of a file, with failures and crashes. A `life`
+//! runs it on an in-memory store. At every call, `look` crashes and recovers, and recovery may fail and
+//! crash as well. The `oracle` knows which contents are allowed. `several` lets files share their memory.
+//! `draw` generates cases. `report` runs them on all cores and shortens those that find a violation.
 
 mod case;
 mod copies;
@@ -22,10 +24,10 @@ use draw::{random, short};
 use life::Care;
 use report::{Contexts, explore};
 
-/// A look at a few instants of a random case.
+/// Checks a few instants of a random case.
 const GLANCE: Care = Care { instants: 3, cuts: 1, from: 0, depth: 2 };
 
-/// Random cases of the sample.
+/// Number of random cases in the sample.
 const SAMPLE: u64 = 3_000;
 
 fn all_short() -> Vec<(case::Case, usize)> {

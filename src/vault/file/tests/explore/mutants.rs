@@ -1,4 +1,4 @@
-//! Every rule of the commit protocol is broken in turn: the explorer must find what goes wrong without it.
+//! Breaks each rule of the commit protocol in turn. The explorer must find a violation.
 
 use super::{
     super::super::rules::{ALL, Rule, break_rule},
@@ -15,7 +15,7 @@ use std::{
     thread,
 };
 
-/// For each rule a short case that finds that it is broken; `?` as in `named`.
+/// For each rule, a short case that detects when it is broken. For `?` see `named`.
 const SHORTEST: [(Rule, &str); 39] = [
     (Rule::OneSlotAboveBase, "strict small: append 1; sync; write 0 1; flush; write 0 1; flush"),
     (Rule::DirtyRecordFirst, "strict small: append 4; rest; append 3; flush"),
@@ -61,7 +61,7 @@ const SHORTEST: [(Rule, &str); 39] = [
     ),
 ];
 
-/// Runs of a short case at most.
+/// Maximum runs of a short case.
 const SEEDS: u64 = 400;
 
 struct Found {
@@ -70,7 +70,8 @@ struct Found {
     violation: Violation,
 }
 
-/// Runs cases without a rule until something goes wrong that does not with it, or there were so many states.
+/// Runs cases with the rule broken until one fails that passes with the rule intact, or until `budget`
+/// states were checked.
 fn hunt(
     rule: Rule,
     contexts: &Contexts,
@@ -102,7 +103,7 @@ fn directed(rule: Rule) -> impl Iterator<Item = (Case, u64, Care)> {
     (0..seeds).flat_map(move |seed| all.clone().into_iter().map(move |case| (case, seed, Care::ALL)))
 }
 
-/// Cases at random, and short ones among them.
+/// Random cases, mixed with short ones.
 fn anything(all: &[(Case, usize)]) -> impl Iterator<Item = (Case, u64, Care)> {
     (0..u64::MAX).map(|seed| {
         if seed % 2 == 0 {
@@ -113,7 +114,7 @@ fn anything(all: &[(Case, usize)]) -> impl Iterator<Item = (Case, u64, Care)> {
     })
 }
 
-/// Hunts for each rule on all cores and prints what was found; panics if a rule can be broken.
+/// Hunts for each rule on all cores and prints the results. Panics if a broken rule is not found.
 fn each_rule(rules: &[Rule], hunt: impl Fn(Rule, &Contexts) -> (Option<Found>, u64) + Sync) {
     let (at, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
@@ -149,7 +150,7 @@ fn short_cases_find_each_broken_rule() {
     each_rule(&ALL, |rule, contexts| hunt(rule, contexts, directed(rule), u64::MAX));
 }
 
-/// What takes a failure between two steps, at the right call, is found without a case of its own.
+/// A failure between two steps, at the right call, is found without a dedicated case.
 #[test]
 fn the_sample_finds_what_a_failed_cut_spoils() {
     let rules = [Rule::FailureVoidsCleanStep];
@@ -158,7 +159,7 @@ fn the_sample_finds_what_a_failed_cut_spoils() {
     });
 }
 
-/// `RULE=KeepBaseSlot BUDGET=1000000` choose a rule, and the states looked at without each.
+/// `RULE=KeepBaseSlot BUDGET=1000000` selects a rule and the number of states to check for each.
 #[test]
 #[ignore = "takes long: just prove"]
 fn any_cases_find_each_broken_rule() {
@@ -182,7 +183,8 @@ fn any_cases_find_each_broken_rule() {
     });
 }
 
-/// `RULES=KeepBaseSlot,RetagAtCut CASES='strict small: append 2; sync|…'`: which of the cases find which rule.
+/// `RULES=KeepBaseSlot,RetagAtCut CASES='strict small: append 2; sync|…'` shows which cases find which
+/// rule.
 #[test]
 #[ignore = "needs cases in the environment"]
 fn these_cases_find() {

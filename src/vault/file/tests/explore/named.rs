@@ -1,8 +1,8 @@
-//! Sequences that once lost something.
+//! Sequences that once lost data.
 
 use super::{case::Case, life::Care, report::Contexts};
 
-/// The cases of a text: where it says `?` each of the first calls fails, in each way.
+/// The cases of a text. A `?` stands for each of the first calls failing, in each way.
 pub(super) fn ways(text: &str) -> impl Iterator<Item = Case> {
     let ways: &[&str] = if text.contains('?') {
         &["nospc", "nospc:page", "eio:sectors1", "eio:landed", "eio:lost"]
@@ -18,7 +18,7 @@ pub(super) fn ways(text: &str) -> impl Iterator<Item = Case> {
     })
 }
 
-/// A case holds, looked at from some operation on.
+/// Checks that a case passes, starting with operation `from`.
 fn holds(from: usize, text: &str) {
     let contexts = Contexts::new();
     for case in ways(text) {
@@ -70,7 +70,7 @@ fn a_way_to_rest_that_fails_then_a_cut() {
     holds(4, "strict page: write 4 8; sync; punch 5 6; rest ?; truncate 9; sync");
 }
 
-/// What the cut left behind its end must go before the file grows there.
+/// Data left past the end by a truncation must be removed before the file grows there.
 #[test]
 fn a_way_to_rest_that_fails_after_a_cut_then_growth() {
     holds(4, "strict inline: append 2; flush; truncate 0; rest ?; truncate 5; sync");
@@ -83,7 +83,8 @@ fn a_growing_end_that_fails_then_a_sync() {
     holds(4, "strict odd: append 5; sync; append 1; flush ?; write 7 8; sync");
 }
 
-/// The tag of the chunk that a version ends in covers its length: it must not stay as it is when a stream grows the file.
+/// The tag of a version's last chunk covers its length, so the chunk must be written again when a stream
+/// grows the file.
 #[test]
 fn a_punched_end_then_a_stream_behind_it() {
     let care = Care { from: 3, instants: 6, ..Care::ALL };

@@ -1,4 +1,4 @@
-//! What a file may hold: the promises of `docs/format.md`, segment by segment.
+//! The allowed contents of a file: the promises of `docs/format.md`, segment by segment.
 
 use super::marks::{ABSENT, Value, ZEROS};
 use crate::format::layout;
@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-/// What is read of a file; `None` where a chunk is damaged and may be.
+/// The content read from a file; `None` where a chunk is damaged and is allowed to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct View {
     pub(super) size: u64,
@@ -16,13 +16,13 @@ pub(super) struct View {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Segment {
-    /// What a read gives: one of these.
+    /// The values that a read may return now.
     now: Vec<Value>,
-    /// What it was when fsync last confirmed it, and since.
+    /// The values at the last fsync that confirmed the segment, and since.
     confirmed: Vec<Value>,
-    /// What it was when it was last known to be flushed, and since.
+    /// The values when the segment was last known to be flushed, and since.
     flushed: Vec<Value>,
-    /// What operations since the last fsync would have made of it that failed, perhaps after they had.
+    /// Values of operations since the last fsync that failed, perhaps after taking effect.
     tried: Vec<Value>,
 }
 
@@ -31,13 +31,13 @@ pub(super) struct Oracle {
     marks: Vec<u64>,
     segments: Vec<Arc<Segment>>,
     pub(super) size: u64,
-    /// As a segment's, in their order.
+    /// Sizes, with the same meaning as in a segment, in order.
     confirmed: Vec<u64>,
     flushed: Vec<u64>,
     tried: Vec<u64>,
 }
 
-/// Quick: those of one size are compared.
+/// A cheap hash; oracles of the same size are compared in full.
 impl Hash for Oracle {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.size, &self.confirmed).hash(state);
@@ -60,7 +60,7 @@ impl Oracle {
         }
     }
 
-    /// What an operation makes of a segment, if it changes it.
+    /// The value that an operation gives a segment, if it changes it.
     fn made_of(&self, at: usize, size: u64, first: usize, values: &[Value]) -> Option<Value> {
         if self.marks[at] >= size {
             return Some(ABSENT);
@@ -69,7 +69,8 @@ impl Oracle {
         value.or((self.marks[at] >= self.size).then_some(ZEROS))
     }
 
-    /// An operation is about to make the file `size` long and the segments from `first` on these values.
+    /// Called before an operation that makes the file `size` long and sets the segments from `first` to
+    /// these values.
     pub(super) fn attempt(&mut self, size: u64, first: usize, values: &[Value]) {
         for at in 0..self.segments.len() {
             let Some(new) = self.made_of(at, size, first, values) else { continue };
@@ -81,7 +82,7 @@ impl Oracle {
         push(&mut self.flushed, size);
     }
 
-    /// It did so.
+    /// The operation succeeded.
     pub(super) fn done(&mut self, size: u64, first: usize, values: &[Value]) {
         for at in 0..self.segments.len() {
             let Some(now) = self.made_of(at, size, first, values) else { continue };
@@ -92,7 +93,8 @@ impl Oracle {
         self.size = size;
     }
 
-    /// It failed, perhaps after a part of it or all; the file is `now` long.
+    /// The operation failed, perhaps after taking effect in part or in full. The file is now `now` bytes
+    /// long.
     pub(super) fn half_done(&mut self, now: u64, size: u64, first: usize, values: &[Value]) {
         let before = self.size;
         for (at, segment) in self.segments.iter_mut().enumerate() {
@@ -115,7 +117,7 @@ impl Oracle {
         push(&mut self.flushed, now);
     }
 
-    /// What is there is confirmed.
+    /// The present content is confirmed.
     pub(super) fn confirm(&mut self) {
         for segment in self.segments.iter_mut().map(Arc::make_mut) {
             let Segment { now, confirmed, .. } = segment;
@@ -127,7 +129,7 @@ impl Oracle {
         self.flush();
     }
 
-    /// What is there is in the store.
+    /// The present content is in the store.
     pub(super) fn flush(&mut self) {
         for segment in self.segments.iter_mut().map(Arc::make_mut) {
             let Segment { now, flushed, tried, .. } = segment;
@@ -138,7 +140,7 @@ impl Oracle {
         self.flushed.extend_from_slice(&self.tried);
     }
 
-    /// What was flushed may be gone.
+    /// Flushed data may be lost.
     pub(super) fn lose(&mut self) {
         for segment in self.segments.iter_mut().map(Arc::make_mut) {
             let Segment { confirmed, flushed, .. } = segment;
@@ -147,14 +149,14 @@ impl Oracle {
         self.flushed.clone_from(&self.confirmed);
     }
 
-    /// As after `lose`.
+    /// A copy to which `lose` was applied.
     pub(super) fn lost(&self) -> Oracle {
         let mut lost = self.clone();
         lost.lose();
         lost
     }
 
-    /// The file was opened anew and shows this; `durable` if nothing can take it away.
+    /// The file was reopened and has this content; `durable` if nothing can undo it.
     pub(super) fn show(&mut self, view: &View, durable: bool) {
         self.size = view.size;
         for (at, segment) in self.segments.iter_mut().enumerate() {
@@ -171,7 +173,7 @@ impl Oracle {
         }
     }
 
-    /// What the file holds, if that is known.
+    /// The content of the file, if it is known.
     pub(super) fn known(&self) -> Option<View> {
         let there = self.segments.iter().zip(&self.marks).filter(|(_, mark)| **mark < self.size);
         let value = |(segment, _): (&Arc<Segment>, &u64)| match segment.now[..] {
@@ -181,12 +183,12 @@ impl Oracle {
         Some(View { size: self.size, values: there.map(value).collect::<Option<_>>()? })
     }
 
-    /// What a read of a segment gives: one of these.
+    /// The values that a read of a segment may return.
     pub(super) fn now(&self, at: usize) -> &[Value] {
         &self.segments[at].now
     }
 
-    /// The open file shows this.
+    /// The open file was read and has this content.
     pub(super) fn observe(&mut self, view: &View) -> Result<(), String> {
         if view.size != self.size {
             return Err(format!("the open file has {} bytes, not {}", view.size, self.size));
@@ -209,7 +211,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Whether a crash may leave this.
+    /// Whether this content is allowed after a crash.
     pub(super) fn allows(&self, view: &View, kill: bool) -> Result<(), String> {
         let sizes = if kill { &self.flushed } else { &self.confirmed };
         if !size_allowed(sizes, view.size) {
@@ -227,7 +229,7 @@ impl Oracle {
     }
 }
 
-/// A size that the file had; or, where it grew, one at the border of a chunk in between.
+/// Whether the file had this size, or grew past it and it is a chunk border.
 fn size_allowed(sizes: &[u64], size: u64) -> bool {
     let between = |at: usize| sizes[..at].iter().any(|smaller| *smaller < size) && size < sizes[at];
     sizes.contains(&size) || size.is_multiple_of(layout::CHUNK) && (0..sizes.len()).any(between)

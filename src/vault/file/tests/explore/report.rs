@@ -1,4 +1,4 @@
-//! Running many cases on all cores, and telling what they found.
+//! Runs many cases on all cores and reports the violations.
 
 use super::{
     super::super::{Context, Durability},
@@ -19,10 +19,10 @@ use std::{
     time::Instant,
 };
 
-/// Cases of a class that are made shorter.
+/// Number of cases of each class that are shortened.
 const SHORTENED: u64 = 3;
 
-/// What was found of a class.
+/// The violations of a class.
 struct Found {
     times: u64,
     shortest: Case,
@@ -30,7 +30,7 @@ struct Found {
     violation: Violation,
 }
 
-/// What many runs came to.
+/// The result of many runs.
 pub(super) struct Report {
     start: Instant,
     counts: Counts,
@@ -50,7 +50,7 @@ impl Contexts {
         &self.0[usize::from(durability == Durability::Relaxed)]
     }
 
-    /// Runs a case; a panic is a violation.
+    /// Runs a case. A panic counts as a violation.
     pub(super) fn run(&self, case: &Case, seed: u64, care: Care) -> Ran {
         let run = || life::run(case, self.of(case.durability), seed, care);
         catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
@@ -60,7 +60,7 @@ impl Contexts {
         })
     }
 
-    /// The case without what its violation does not need.
+    /// Removes everything from the case that its violation does not need.
     pub(super) fn shorten(&self, case: Case, seed: u64, violation: Violation) -> (Case, Violation) {
         let class = violation.class();
         let still = |case: &Case| {
@@ -85,7 +85,7 @@ impl Contexts {
     }
 }
 
-/// The case with one thing less.
+/// All variants of the case with one element removed.
 fn shorter(case: &Case) -> Vec<Case> {
     let without = |at: usize, change: fn(&mut Vec<Step>, usize)| {
         let mut shorter = case.clone();
@@ -115,7 +115,7 @@ impl Report {
         }
     }
 
-    /// Prints what was explored; panics if something was found.
+    /// Prints the statistics. Panics if violations were found.
     pub(super) fn conclude(&self, what: &str) {
         let seconds = self.start.elapsed().as_secs_f64();
         println!(
@@ -137,7 +137,7 @@ impl Report {
     }
 }
 
-/// Runs cases that `next` gives for numbers from 0 on, on all cores, until there is none.
+/// Runs the cases that `next` returns for numbers from 0 on, on all cores, until it returns `None`.
 pub(super) fn explore(next: impl Fn(u64) -> Option<(Case, Care)> + Sync) -> Report {
     let report =
         Mutex::new(Report { start: Instant::now(), counts: Counts::default(), found: BTreeMap::new() });

@@ -1,9 +1,10 @@
-//! Several files that share one `Context`, with so little memory that they push each other out: a close that may leave
-//! nothing behind, a file without memory for an extent, read-ahead windows that are refused, slots that must be read again.
+//! Several files that share one `Context` with so little memory that they compete for it: a close may
+//! leave nothing behind, a file gets no memory for an extent, read-ahead windows are refused, slots must
+//! be loaded again.
 //!
-//! Each file has a store, a case and an oracle of its own. At each step one of them goes on, and some of the work in the
-//! background is done between steps. A crash hits all of them at one moment; what it leaves is recovered while the others
-//! hold their memory.
+//! Each file has its own store, case and oracle. At each step, one of them continues, and some background
+//! work is done between steps. A crash hits all files at the same moment. They are recovered while the
+//! other files still hold their memory.
 
 use super::{
     super::super::{
@@ -35,32 +36,32 @@ use std::{
     time::Instant,
 };
 
-/// Crashes are looked at from here on: what comes before fills the file.
+/// Crashes are checked from this step on. The earlier steps fill the file.
 const GLANCE: Care = Care { instants: 2, cuts: 1, from: 0, depth: 1 };
 const PLACES: [Place; 8] = {
     use Place::*;
     [Small, Inline, Page, Stream, Streams, Streams, Groups, Groups]
 };
 
-/// Memory of the buffers. One request fits whatever extents have taken: those leave 2 MiB to others.
+/// Memory of the buffers. A request always fits beside the extents, which leave 2 MiB free.
 const BUFFERS: usize = 4 << 20;
 const SPARED: usize = 2 << 20;
 /// The shortest extent, and the shortest read-ahead window.
 const EXTENT: usize = 64 * CHUNK;
 const WINDOW: usize = 32 * CHUNK;
-/// Bytes of slots of one page of entries, at least.
+/// Minimum bytes of slots for one page of entries.
 const LEAF: usize = 64 * 64;
 
-/// What the files of a vault share.
+/// The context shared by the files of a vault.
 struct Shared {
     context: Arc<Context>,
-    /// For what crashes leave: with the same memory, and with other.
+    /// Contexts for recovering after crashes: one that shares the memory, and one that does not.
     others: [Arc<Context>; 2],
     jobs: Receiver<Job>,
 }
 
-/// How much was done in the background; after how many steps a close could leave nothing, there was no memory for an
-/// extent, none for a read-ahead window, none for more slots.
+/// Number of background jobs done, and of steps after which there was no memory for leaving data at
+/// close, for an extent, for a read-ahead window, and for more slots.
 type Pressed = [u64; 5];
 
 #[derive(Default)]
@@ -101,7 +102,7 @@ impl Shared {
         Shared { context, others: [Arc::new(beside), look::context(durability)], jobs }
     }
 
-    /// The work in the background ends with the file that it is for.
+    /// Drops pending background work, since its file is closed.
     fn forget_jobs(&self) {
         self.jobs.try_iter().for_each(drop);
     }
@@ -115,7 +116,7 @@ impl Shared {
         *leaves += short(slots.bytes(), LEAF, budget.slots);
     }
 
-    /// Nothing of files that are gone counts any more.
+    /// Checks that closed files use no memory any more.
     fn is_given_back(&self) -> Verdict {
         let Context { router, buffered, ahead, slots, .. } = &*self.context;
         let left = (buffered.chunks(), router.buffers.usage().in_use, ahead.bytes(), slots.bytes());
@@ -123,7 +124,7 @@ impl Shared {
     }
 }
 
-/// Runs the cases of some files at once, in an order drawn at random.
+/// Runs the cases of several files together, interleaved at random.
 fn run(shared: &Shared, cases: &[Case], rng: &mut Rng, total: &mut Total) -> Verdict {
     let from = |case: &Case| if case.place == Place::Groups { case.place.marks().len() / 2 } else { 0 };
     let mut lives: Vec<Life> = cases
@@ -190,7 +191,7 @@ fn steps(
     Ok(())
 }
 
-/// Does some of the work that waits in the background, and crashes in it. Returns how much it was.
+/// Runs some pending background jobs, and checks crashes within them. Returns how many were run.
 fn work_behind(shared: &Shared, lives: &mut [Life], most: usize) -> Verdict<u64> {
     let mut done = 0;
     for job in shared.jobs.try_iter().take(most) {
@@ -231,7 +232,7 @@ fn run_seed(vaults: &[Shared], seed: u64, total: &mut Total) {
     }
 }
 
-/// Runs so many on all cores; panics if something was found.
+/// Runs these seeds on all cores. Panics if a violation was found.
 fn explore(seeds: std::ops::Range<u64>) {
     let (start, next, total) = (Instant::now(), AtomicU64::new(seeds.start), Mutex::new(Total::default()));
     let work = || {
@@ -278,7 +279,7 @@ fn many_times_several_files() {
     explore(0..10_000);
 }
 
-/// The looks at crashes work as with one file.
+/// The crash checks work as with a single file.
 #[test]
 fn broken_rules_are_found_beside_other_files() {
     let vaults = vaults();

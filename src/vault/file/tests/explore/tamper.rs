@@ -1,4 +1,4 @@
-//! Damage to what fsync confirmed: it is told, and nothing else is lost with it.
+//! Damage to confirmed data: it is detected, and nothing else is lost.
 
 use super::{
     look::{Looker, Torn, same},
@@ -18,8 +18,8 @@ use crate::{
 type Verdict<T = ()> = Result<T, String>;
 
 impl Looker {
-    /// Changes a byte of a chunk after a kill, perhaps with one of the records blanked: that chunk, and no other, cannot be read
-    /// then.
+    /// Changes a byte of a chunk after a kill, perhaps with one of the records blanked. Then this chunk,
+    /// and no other, cannot be read.
     pub(super) fn damage(&mut self, wanted: &View, state: &Snapshot) -> Verdict {
         let data = |value: &&(usize, &Option<u32>)| value.1.is_some_and(|value| value != ZEROS);
         let all: Vec<usize> = wanted
@@ -54,7 +54,8 @@ impl Looker {
         Ok(())
     }
 
-    /// Blanks one of the records of a clean file and changes other bytes: what is read is right, and so is the size.
+    /// Blanks one of the records of a clean file and changes other bytes. Everything read must be
+    /// correct, and so must the size.
     pub(super) fn meddle(&mut self, wanted: &View, state: &Snapshot) -> Verdict {
         if wanted.size == 0 {
             return Ok(());
@@ -68,7 +69,7 @@ impl Looker {
         }
         let slots = slots(&store, wanted.size);
         if !slots.is_empty() && self.chance(2) {
-            // What a version ago was not there.
+            // Blank the slots that the previous version did not have.
             let (_, oldest) = slots[self.rng.below(slots.len() as u64) as usize];
             for (at, _) in slots.iter().filter(|(_, epoch)| *epoch >= oldest) {
                 write(&[0; SLOT], *at)?;
@@ -83,7 +84,8 @@ impl Looker {
         same(&self.view(&file, &all)?, wanted, "with a blank record")
     }
 
-    /// Changes a byte of a chunk after a crash: a recovery of that which is cut short, and done again, comes to the same.
+    /// Changes a byte of a chunk after a crash. An interrupted recovery, when repeated, must give the
+    /// same result.
     pub(super) fn wear(&mut self, state: &Snapshot) -> Verdict {
         let store = if self.chance(2) { self.cut(state, false).0 } else { FaultyFile::at(state) };
         let chunks = self.marks[self.marks.len() - 1].div_ceil(layout::CHUNK);
@@ -125,7 +127,7 @@ impl Looker {
     }
 }
 
-/// The slots that are not empty: where they are, and their epochs.
+/// Offsets and epochs of the slots that are not empty.
 fn slots(store: &FaultyFile, size: u64) -> Vec<(u64, u64)> {
     let mut slots = Vec::new();
     for group in 0..layout::groups(size) {

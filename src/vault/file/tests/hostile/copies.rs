@@ -1,19 +1,19 @@
-//! Two copies of a file that go on separately, and parts of both put together: what reads is of the one that the newest record is
-//! of, or fails.
+//! Two copies of a file are written separately, and parts of both are combined. Anything read must come
+//! from the copy to which the newest record belongs, or the read fails.
 
 use super::*;
 
-/// Pairs of copies.
+/// Number of pairs of copies.
 const PAIRS: u64 = 16;
-/// Images that are put together of each pair.
+/// Images combined from each pair.
 const SPLICED: usize = 160;
 /// Operations on each copy.
 const OPERATIONS: u64 = 14;
-/// Chunks that are written to: of two groups.
+/// Chunks to write, in two groups.
 const CHUNKS: [u64; 6] = [0, 1, 2, 46, 48, 49];
 
 impl History {
-    /// The same file in a copy of the store. All of it has to be stored.
+    /// The same file in a copy of the store. Everything must be stored.
     fn copy(&self, seed: u64) -> History {
         let store = FaultyFile::at(&self.store.snapshot());
         store.record();
@@ -46,14 +46,14 @@ impl History {
     }
 }
 
-/// One of these states, the later the likelier.
+/// One of these states, with later ones more likely.
 fn late<'a>(rng: &mut Rng, states: &'a [Arc<FaultyFile>]) -> &'a FaultyFile {
     let most = 1 + rng.below(states.len() as u64);
     let back = rng.below(most);
     &states[states.len() - 1 - back as usize]
 }
 
-/// A state, with records, slots and data of others in the place of its own.
+/// A state with records, slots and data of others copied over its own.
 fn splice(rng: &mut Rng, pasts: &[Past]) -> (Arc<FaultyFile>, Edit) {
     let all: Vec<&FaultyFile> = [0, 1, rng.below(2) as usize].map(|of| late(rng, &pasts[of].states)).to_vec();
     let mut writes = Vec::new();

@@ -1,5 +1,5 @@
-//! Edits by somebody who knows the format, has every state that the store ever showed and no key: what reads is what the
-//! records in the file allow, or fails.
+//! Edits by an attacker who knows the format and has every state that the store ever showed, but no key.
+//! Reads must return what the records in the file allow, or fail.
 
 use super::*;
 use past::{Allowed, Content, History, Past, Version, allowed};
@@ -11,11 +11,11 @@ use std::{
 mod copies;
 mod past;
 
-/// Distinct earlier and later bytes of one place that are tried in it.
+/// Maximum distinct earlier and later contents of a structure that are tried in its place.
 const VARIANTS: usize = 5;
 /// States of a history that are mixed with each other.
 const MIXED: usize = 7;
-/// Chunks of the sparse file that are read besides the first of each group.
+/// Chunks of the sparse file that are read in addition to the first one of each group.
 const SPARSE: [u64; 7] = [0, 1, 5000, 5001, 8175, 8176, 9000];
 
 #[derive(Clone, Copy, PartialEq)]
@@ -38,7 +38,7 @@ struct Part {
     len: usize,
 }
 
-/// Bytes that are written over a state of the store, and its new length.
+/// Bytes to write over a state of the store, and its new length.
 #[derive(Clone)]
 struct Edit {
     what: String,
@@ -46,21 +46,21 @@ struct Edit {
     len: Option<u64>,
 }
 
-/// Chooses parts.
+/// Selects parts.
 type Which<'a> = &'a dyn Fn(&Part) -> bool;
 
-/// A chunk, and what it reads as: `None` where that fails.
+/// A chunk and its content, `None` if reading it failed.
 type Seen = (u64, Option<Vec<u8>>);
 
-/// What came of edits.
+/// Results of edits.
 #[derive(Default, Debug)]
 struct Tally {
     edits: usize,
-    /// Refused as a whole.
+    /// Files that failed to open.
     refused: usize,
-    /// Of which some chunks fail.
+    /// Files in which some chunks failed.
     partly: usize,
-    /// That read as one of the versions that they may.
+    /// Files that read as one of the allowed versions.
     whole: usize,
     emptied: usize,
 }
@@ -80,14 +80,14 @@ impl Part {
         Part { what: what.to_string(), kind, at, len }
     }
 
-    /// What it is in a file; zeros where that has ended.
+    /// Its bytes in a file; zeros past the end.
     fn of(&self, file: &FaultyFile) -> Vec<u8> {
         let mut bytes = vec![0; self.len];
         file.read_at(&mut bytes, self.at).unwrap();
         bytes
     }
 
-    /// Its last bytes of each field, and some between.
+    /// Offsets of the last byte of each field, and some others.
     fn fields(&self) -> Vec<usize> {
         let slot = [9, 15, 31];
         match self.kind {
@@ -100,7 +100,7 @@ impl Part {
     }
 }
 
-/// The parts of a file that has these chunks, up to this length.
+/// The structures for these chunks in a file, up to this length.
 fn parts(chunks: &[u64], len: u64) -> Vec<Part> {
     let mut parts =
         vec![Part::new("record A", Kind::Record, 0, 512), Part::new("record B", Kind::Record, 512, 512)];
@@ -133,7 +133,7 @@ impl Edit {
         Edit { what: what.to_string(), writes, len: None }
     }
 
-    /// Does it; false if nothing changes.
+    /// Applies the edit. Returns false if nothing changed.
     fn apply(&self, file: &FaultyFile) -> bool {
         let before = file.len().unwrap();
         let mut changed = self.len.is_some_and(|len| len != before);
@@ -153,7 +153,7 @@ impl Edit {
         changed
     }
 
-    /// Puts back what was there.
+    /// Restores the bytes from before.
     fn undo(&self, file: &FaultyFile, before: &FaultyFile) {
         let len = before.len().unwrap();
         let mut bytes = vec![0; 4096];
@@ -178,7 +178,7 @@ impl Edit {
     }
 }
 
-/// All that stand there at different times, oldest and newest among them.
+/// The distinct contents of a structure at different times, including the oldest and the newest.
 fn variants(part: &Part, states: &[Arc<FaultyFile>], most: usize) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = Vec::new();
     for state in states {
@@ -190,14 +190,14 @@ fn variants(part: &Part, states: &[Arc<FaultyFile>], most: usize) -> Vec<Vec<u8>
     spread(&all, most)
 }
 
-/// At most so many of these, the first and the last among them.
+/// Up to `most` of these, including the first and the last.
 fn spread<T: Clone>(all: &[T], most: usize) -> Vec<T> {
     let last = all.len().saturating_sub(1);
     let steps = most.min(all.len());
     (0..steps).map(|step| all[step * last / steps.saturating_sub(1).max(1)].clone()).collect()
 }
 
-/// One structure changed.
+/// Edits of a single structure.
 fn single_edits(parts: &[Part], base: &FaultyFile, past: &Past, other: &Past) -> Vec<Edit> {
     let mut edits = Vec::new();
     for part in parts {
@@ -237,7 +237,7 @@ fn single_edits(parts: &[Part], base: &FaultyFile, past: &Past, other: &Past) ->
             edits.extend([copy.and(&back), copy]);
         }
     }
-    // Entries with their chunks.
+    // Exchange entries together with their chunks.
     let entries: Vec<&Part> = parts.iter().filter(|part| part.kind == Kind::Entry).collect();
     let chunks: Vec<&Part> = parts.iter().filter(|part| part.kind == Kind::Chunk).collect();
     for (a, b) in (0..chunks.len()).zip(1..chunks.len()) {
@@ -252,7 +252,7 @@ fn single_edits(parts: &[Part], base: &FaultyFile, past: &Past, other: &Past) ->
     edits
 }
 
-/// Other lengths.
+/// Edits of the length.
 fn lengths(parts: &[Part], base: &FaultyFile, past: &Past) -> Vec<Edit> {
     let len = base.len().unwrap();
     let mut all = vec![0, 1, 512, 1024, 4095, len - 1, len + 1, len + 4096, len + 100_000];
@@ -268,7 +268,7 @@ fn lengths(parts: &[Part], base: &FaultyFile, past: &Past) -> Vec<Edit> {
         .collect()
 }
 
-/// Records of another time, alone or with something else of then or of yet another time.
+/// Records from another time, alone or combined with other structures from that time or a third one.
 fn replays(parts: &[Part], past: &Past) -> Vec<Edit> {
     let records = Part::new("records", Kind::Record, 0, 1024);
     let sector = Part::new("", Kind::Record, 0, 512);
@@ -279,7 +279,7 @@ fn replays(parts: &[Part], past: &Past) -> Vec<Edit> {
     };
     let mut edits = Vec::new();
     let mut all = variants(&records, &past.states, usize::MAX);
-    // Either sector alone, in both places.
+    // Either sector alone, in both positions.
     for one in variants(&sector, &past.states, usize::MAX) {
         let blank = vec![0; 512];
         all.extend(
@@ -295,7 +295,8 @@ fn replays(parts: &[Part], past: &Past) -> Vec<Edit> {
         for slot in spread(&slots().collect::<Vec<_>>(), 6) {
             edits.push(replay.and(&Edit::new(format!("no {}", slot.what), vec![(slot.at, vec![0; 32])])));
         }
-        // Slots of another time under it, in one place of all entries or in both; or with their nodes.
+        // Slots from another time under these records, in one position of all entries or in both; or with
+        // their nodes.
         for (other, state) in spread(&past.states, 4).iter().enumerate() {
             let put = |keep: Which| {
                 parts.iter().filter(|part| keep(part)).map(|part| (part.at, part.of(state))).collect()
@@ -317,7 +318,7 @@ fn replays(parts: &[Part], past: &Past) -> Vec<Edit> {
     edits
 }
 
-/// Records of one state, leaves and nodes of another, data and length of a third.
+/// Records of one state, leaves and nodes of another, data of a third, and the length of any of them.
 fn mixes(chunks: &[u64], past: &Past) -> Vec<(Arc<FaultyFile>, Edit)> {
     let mut states = spread(&past.states, MIXED);
     states.extend(past.bases.iter().map(|(_, base)| base.clone()));
@@ -343,7 +344,7 @@ fn mixes(chunks: &[u64], past: &Past) -> Vec<(Arc<FaultyFile>, Edit)> {
     mixed
 }
 
-/// Chunks of a file, those that were asked for: `None` where reading fails.
+/// The chunks of a file, or a selection of them if it is large: `None` if reading one fails.
 fn look(file: &Arc<File>, what: &str) -> Vec<Seen> {
     let chunks = layout::chunks(file.size());
     let wanted = |index: &u64| {
@@ -361,7 +362,7 @@ fn look(file: &Arc<File>, what: &str) -> Vec<Seen> {
     (0..chunks).filter(wanted).map(read).collect()
 }
 
-/// Whether what a file shows is allowed.
+/// Checks that the content of a file is allowed.
 fn judge(file: &Arc<File>, allowed: &Allowed, what: &str) -> Vec<Seen> {
     let size = file.size();
     let seen = look(file, what);
@@ -395,7 +396,7 @@ fn judge(file: &Arc<File>, allowed: &Allowed, what: &str) -> Vec<Seen> {
             &chunk[..8]
         );
     }
-    // The same in one read.
+    // Compare with a single read of the whole file.
     if !seen.is_empty() && size < 4 << 20 {
         let parts: Option<Vec<&[u8]>> = seen.iter().map(|(_, chunk)| chunk.as_deref()).collect();
         match (read_all(file), parts) {
@@ -408,7 +409,7 @@ fn judge(file: &Arc<File>, allowed: &Allowed, what: &str) -> Vec<Seen> {
     seen
 }
 
-/// Reads an image in every way, and counts what came of it.
+/// Reads an image in every way, and counts the results.
 fn check(
     pasts: &[Past],
     contexts: &[Arc<Context>; 2],
@@ -436,7 +437,8 @@ fn check(
     if let Allowed::Between(_) = allowed {
         let file = open(image, writer);
         let recovered = judge(&file, &allowed, what);
-        // Where the cut took a zero from the end, the length that recovery gives back makes the chunk whole.
+        // If truncation removed a zero byte from the end, recovery restores the length, which makes the
+        // chunk whole.
         let same = |(seen, recovered): (&(_, Option<Vec<u8>>), &(_, _))| {
             seen == recovered || seen.0 == recovered.0 && seen.1.is_none()
         };
@@ -535,7 +537,7 @@ fn contexts() -> [Arc<Context>; 2] {
     [false, true].map(|read_only| context_with(Cipher::Aes256, Integrity::Kmac128, read_only))
 }
 
-/// So many of the edits of a kind, evenly; all with `HOSTILE=all`.
+/// Up to `most` of these edits, evenly spaced; all with `HOSTILE=all`.
 fn some<T: Clone>(edits: Vec<T>, most: usize) -> Vec<T> {
     if std::env::var_os("HOSTILE").is_some_and(|all| all == "all") { edits } else { spread(&edits, most) }
 }
@@ -579,7 +581,7 @@ fn whoever_knows_the_format_gets_what_was_written_or_an_error() {
     assert!(total.edits >= 1000 && total.refused > 100 && total.partly > 100 && total.whole > 100);
 }
 
-/// While a program has the file open: cut, blanked or replaced, and put back.
+/// A file is truncated, blanked or replaced while a program has it open, and then restored.
 #[test]
 fn an_open_file_withstands_edits_that_come_and_go() {
     let contexts = contexts();
@@ -603,7 +605,8 @@ fn an_open_file_withstands_edits_that_come_and_go() {
                 }
                 content.size = file.size();
                 let before = FaultyFile::at(&image.snapshot());
-                // A file that was read before remembers some of it, and one that was not does not.
+                // A file that was read earlier has some of its state cached. A freshly opened one has
+                // not.
                 let file = if number % 2 == 0 { file } else { open(&image, &contexts[0]) };
                 if !edit.apply(&image) {
                     continue;
@@ -621,7 +624,7 @@ fn an_open_file_withstands_edits_that_come_and_go() {
                 failed += usize::from(!honest(&file, &content, &what));
                 edit.undo(&image, &before);
                 assert!(look(&file, &what) == right, "{what}: put back, it does not read as before");
-                // Again, and now something is written in between.
+                // Repeat, and now write something in between.
                 edit.apply(&image);
                 let at = chunks[number % chunks.len()].min(layout::chunks(content.size)) * 4096 + 7;
                 let wrote = file.write(at, b"new words").and_then(|()| file.sync());

@@ -1,4 +1,4 @@
-//! What a file was: the states that its store ever showed, and the versions that its records name.
+//! The past of a file: the states that its store showed, and the versions that its records name.
 
 use super::*;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 };
 use std::{collections::BTreeMap, ops::Range};
 
-/// Plaintext, by chunks; one that is not here is zeros.
+/// Plaintext by chunks. Missing chunks are zeros.
 #[derive(Clone, Default)]
 pub(super) struct Content {
     pub(super) size: u64,
@@ -25,7 +25,7 @@ pub(super) struct Version {
     pub(super) content: Content,
 }
 
-/// A file that is being written, and its model.
+/// A file being written, and its model.
 pub(super) struct History {
     pub(super) context: Arc<Context>,
     pub(super) store: Arc<FaultyFile>,
@@ -37,26 +37,26 @@ pub(super) struct History {
     pub(super) bases: Vec<(&'static str, Arc<FaultyFile>)>,
 }
 
-/// What is left of a history.
+/// The result of a history.
 pub(super) struct Past {
     salt: [u8; 32],
     versions: Vec<Version>,
     /// Each state that the store showed, in order.
     pub(super) states: Vec<Arc<FaultyFile>>,
-    /// Those to be edited.
+    /// The states to edit.
     pub(super) bases: Vec<(&'static str, Arc<FaultyFile>)>,
 }
 
-/// What may be read of a stored file.
+/// The contents that may be read from a stored file.
 pub(super) enum Allowed<'a> {
-    /// Nothing: it cannot be opened.
+    /// None: the file cannot be opened.
     Refused,
     /// An empty file.
     Empty,
-    /// The version of a clean record, of its size.
+    /// The version of a clean record, with its size.
     One(&'a Version),
-    /// Per chunk one of the versions that a dirty record names; the end may be any chunk's or version's between the smallest and the
-    /// largest.
+    /// For each chunk, one of the versions that a dirty record names. The end may be that of any chunk or
+    /// version between the smallest and the largest version.
     Between(Vec<&'a Version>),
 }
 
@@ -119,7 +119,7 @@ impl History {
         }
     }
 
-    /// Writes so many random bytes, which stay in memory.
+    /// Writes this many random bytes, which stay buffered.
     pub(super) fn write(&mut self, offset: u64, len: usize) -> &mut Self {
         let bytes = self.rng.bytes(len);
         self.file.write(offset, &bytes).unwrap();
@@ -127,7 +127,7 @@ impl History {
         self
     }
 
-    /// The same to these chunks.
+    /// Writes random data to these chunks.
     pub(super) fn chunks(&mut self, indices: impl IntoIterator<Item = u64>) -> &mut Self {
         for index in indices {
             self.write(index * 4096, 4096);
@@ -164,14 +164,14 @@ impl History {
         self
     }
 
-    /// A kill, and recovery.
+    /// Simulates a kill, followed by recovery.
     pub(super) fn reopen(&mut self) -> &mut Self {
         self.file = open(&self.store, &self.context);
         self.versions.push(Version::of(&self.file, &self.content));
         self
     }
 
-    /// A kill in the middle of a flush, after so many calls, and recovery.
+    /// Simulates a kill during a flush, after this many calls, followed by recovery.
     pub(super) fn crash(&mut self, calls: u64) -> &mut Self {
         self.store.fail_from(calls, ENOSPC);
         self.file.flush().unwrap_err();
@@ -180,20 +180,20 @@ impl History {
         self.file = File::fresh(FaultyFile::new(), self.context.clone());
         self.store.mend();
         self.file = open(&self.store, &self.context);
-        // What recovery chose is another test's.
+        // Other tests check the outcome of recovery.
         self.content = Content::default();
         self.content.write(0, &read_all(&self.file).unwrap());
         self.versions.push(Version::of(&self.file, &self.content));
         self
     }
 
-    /// Keeps the state for edits.
+    /// Keeps the present state for edits.
     pub(super) fn keep(&mut self, what: &'static str) -> &mut Self {
         self.bases.push((what, FaultyFile::at(&self.store.snapshot())));
         self
     }
 
-    /// Versions in the middle of a flush: what came next, as far as they go.
+    /// Adds versions written during a flush. Their content is that of the next version, up to their size.
     fn note_writes(&mut self) {
         for state in &self.states {
             for record in records(&self.context, state).into_iter().flatten().flatten() {
@@ -223,7 +223,7 @@ impl History {
 }
 
 impl Past {
-    /// A version that an open file has now, whatever it is of.
+    /// Adds the present version of an open file, whatever its content.
     pub(super) fn note(&mut self, file: &File, content: &Content) {
         let st = file.state.read();
         let root = if st.stored.tree.size() == content.size { st.stored.tree.root() } else { [0xff; 32] };
@@ -243,7 +243,7 @@ impl Past {
     }
 }
 
-/// The records of an image; none of a blank sector.
+/// The records of an image; `None` for a blank sector.
 fn records(context: &Context, image: &FaultyFile) -> Result<[Option<Record>; 2], RecordError> {
     let mut sectors = [[0; RECORD]; 2];
     if image.len().unwrap() >= layout::PAGE {
@@ -259,7 +259,7 @@ fn records(context: &Context, image: &FaultyFile) -> Result<[Option<Record>; 2],
     Ok([a?, b?])
 }
 
-/// What may be read of an image, by the records that it has, of these files.
+/// The contents of these files that may be read from an image, according to its records.
 pub(super) fn allowed<'a>(pasts: &'a [Past], context: &Context, image: &FaultyFile) -> Allowed<'a> {
     let Ok(records) = records(context, image) else { return Allowed::Refused };
     let mut records: Vec<Record> = records.into_iter().flatten().collect();
@@ -269,7 +269,7 @@ pub(super) fn allowed<'a>(pasts: &'a [Past], context: &Context, image: &FaultyFi
         [ref a, ref b] if a.key != b.key || a.sequence == b.sequence && a != b => return Allowed::Refused,
         [ref newest, ..] => newest.clone(),
     };
-    // Which of two copies it is of, the versions tell.
+    // The versions tell to which of the two copies the record belongs.
     let find = |wanted: crate::format::record::Version| {
         let found =
             pasts.iter().filter(|past| past.salt == newest.key.salt).find_map(|past| past.version(&wanted));

@@ -1,6 +1,7 @@
-//! What several threads did to a file, and whether there is an order in which one thread could have done it: one that
-//! no operation is moved past another in that began after it had ended (linearizability, Herlihy and Wing 1990). All
-//! orders are tried. The oracle follows each of them, and says in the end what a crash may leave.
+//! The operations that several threads performed on a file, and the search for a sequential order that
+//! explains them. No operation may be moved before one that ended before it began (linearizability,
+//! Herlihy and Wing 1990). All orders are tried. The oracle follows each of them, and determines in the
+//! end what a crash may leave.
 
 use super::super::{
     marks::{Value, ZEROS},
@@ -16,10 +17,10 @@ use std::{
 
 /// Bytes that are read of a wide segment.
 pub(super) const PART: u64 = 512;
-/// So many states are looked at; then it remains open whether there is an order.
+/// Maximum states to search. Beyond that, it remains undecided whether there is an order.
 const STATES: usize = 2_000;
 
-/// Counts the beginnings and the ends of operations.
+/// Orders the beginnings and ends of operations.
 #[derive(Default)]
 pub(super) struct Clock(AtomicU64);
 
@@ -29,18 +30,18 @@ impl Clock {
     }
 }
 
-/// What an operation is to do to the file.
+/// The effect of an operation on the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Deed {
-    /// These values, from that segment on.
+    /// Writes these values, starting at this segment.
     Write(usize, Vec<Value>),
-    /// So many segments from that one on read as zeros; the file does not grow.
+    /// Zeroes this many segments, starting at this one. The file does not grow.
     Punch(usize, usize),
-    /// To so many bytes.
+    /// Truncates to this many bytes.
     Truncate(u64),
-    /// To so many at least.
+    /// Grows to at least this many bytes.
     Grow(u64),
-    /// What was read of a segment: so many bytes of one value.
+    /// The result of reading a segment: a number of bytes with one value.
     Read {
         at: usize,
         len: u64,
@@ -48,7 +49,7 @@ pub(super) enum Deed {
     },
     Flush,
     Sync,
-    /// Nothing that a reader or a crash could tell.
+    /// No effect visible to a reader or after a crash.
     Nothing,
 }
 
@@ -57,25 +58,25 @@ pub(super) enum Deed {
 pub(super) struct Event {
     pub(super) thread: usize,
     pub(super) start: u64,
-    /// `None` while it is under way.
+    /// `None` while it is in progress.
     pub(super) end: Option<u64>,
     pub(super) failed: bool,
     pub(super) deed: Deed,
 }
 
-/// All operations, in the order in which they began.
+/// All operations, in the order in which they were recorded.
 #[derive(Default)]
 pub(super) struct History(Mutex<Vec<Event>>);
 
 impl History {
-    /// A thread begins something. Returns its number.
+    /// A thread begins an operation. Returns the operation's number.
     pub(super) fn begin(&self, thread: usize, start: u64, deed: Deed) -> usize {
         let mut events = self.0.lock().unwrap();
         events.push(Event { thread, start, end: None, failed: false, deed });
         events.len() - 1
     }
 
-    /// It has ended.
+    /// The operation has ended.
     pub(super) fn end(&self, number: usize, end: u64, failed: bool) {
         let mut events = self.0.lock().unwrap();
         let event = &mut events[number];
@@ -87,7 +88,7 @@ impl History {
         self.0.lock().unwrap().push(Event { thread, start, end: Some(end), failed: false, deed });
     }
 
-    /// What had begun before an instant, as it was then.
+    /// The operations that began before an instant, in their state at that time.
     pub(super) fn until(&self, instant: u64) -> Vec<Event> {
         let mut events = self.0.lock().unwrap().clone();
         events.retain(|event| event.start < instant);
@@ -98,11 +99,11 @@ impl History {
     }
 }
 
-/// Looks for an order of `events` from `oracle` on in which all that was read could be, and of which `fits` approves in
-/// the end. Returns whether it was found: `false` if there are too many to try.
+/// Searches for an order of `events`, starting from `oracle`, that explains all reads and whose final
+/// state `fits` accepts. Returns whether it was found: `false` if there are too many orders to try.
 ///
 /// # Errors
-/// Why the last one that was tried is none.
+/// Why the last order that was tried does not work.
 pub(super) fn explain(
     oracle: &Oracle,
     marks: &[u64],
@@ -123,7 +124,7 @@ pub(super) fn explain(
     Err(search.unfit.unwrap_or(search.why))
 }
 
-/// What began after another had ended does not come before it.
+/// The earliest end among these operations. An operation that began after it must not come first.
 fn first_end(next: &[(usize, &Event)]) -> u64 {
     next.iter().filter_map(|(_, event)| event.end).min().unwrap_or(u64::MAX)
 }
@@ -134,14 +135,14 @@ struct Search<'a> {
     left: Vec<Vec<&'a Event>>,
     fits: &'a dyn Fn(&Oracle) -> Result<(), String>,
     seen: HashSet<(Vec<usize>, Oracle)>,
-    /// Why the last operation that was tried could not come then.
+    /// Why the last operation that was tried could not come next.
     why: String,
-    /// What is wrong with the end of the last order that is one.
+    /// Why the final state of the last complete order was not accepted.
     unfit: Option<String>,
 }
 
 impl<'a> Search<'a> {
-    /// Goes on from where each thread has done so many of its operations.
+    /// Continues the search from the state in which each thread has completed `done` operations.
     fn go(&mut self, oracle: &Oracle, done: &[usize]) -> bool {
         let mut done = done.to_vec();
         let next = self.next_after_reads(oracle, &mut done);
@@ -156,7 +157,7 @@ impl<'a> Search<'a> {
         }
         let first_end = first_end(&next);
         let mut next = Vec::from_iter(next.into_iter().filter(|(_, event)| event.start <= first_end));
-        // Most were done in the order in which they ended.
+        // Most operations take effect in the order in which they ended.
         next.sort_by_key(|(_, event)| event.end.unwrap_or(u64::MAX));
         for (thread, event) in next {
             match self.does(oracle, event) {
@@ -173,14 +174,15 @@ impl<'a> Search<'a> {
         false
     }
 
-    /// The next operation of each thread, with its place in `left`.
+    /// The next operation of each thread, with the thread's index in `left`.
     fn next(&self, done: &[usize]) -> Vec<(usize, &'a Event)> {
         let next =
             |(thread, all): (usize, &Vec<&'a Event>)| all.get(done[thread]).map(|event| (thread, *event));
         self.left.iter().enumerate().filter_map(next).collect()
     }
 
-    /// What each thread does next, after the reads that tell nothing new: where one of those can come at once, it may.
+    /// The next operation of each thread, after skipping reads that give no new information. Those may
+    /// come at once.
     fn next_after_reads(&self, oracle: &Oracle, done: &mut [usize]) -> Vec<(usize, &'a Event)> {
         loop {
             let next = self.next(done);
@@ -205,13 +207,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether there are so many bytes of a segment; of a wide one a part is read.
+    /// Whether a read of a segment can have this length. Only part of a wide segment is read.
     fn has_length(&self, oracle: &Oracle, at: usize, len: u64) -> bool {
         let there = oracle.size.clamp(self.marks[at], self.marks[at + 1]) - self.marks[at];
         (there.min(PART)..=there).contains(&len)
     }
 
-    /// What an operation may make of the file.
+    /// The possible states after an operation.
     fn does(&self, oracle: &Oracle, event: &Event) -> Result<Vec<Oracle>, String> {
         let mut after = oracle.clone();
         let (size, first, values) = match &event.deed {
@@ -247,7 +249,7 @@ impl<'a> Search<'a> {
             after.done(size, first, &values);
             return Ok(vec![after]);
         }
-        // It may have come to any size on the way.
+        // The file may have any size in between.
         let (from, to) = (oracle.size.min(size), oracle.size.max(size));
         let between = self.marks.iter().copied().filter(|mark| (from..=to).contains(mark));
         let sizes: HashSet<u64> = between.chain([from, to]).collect();

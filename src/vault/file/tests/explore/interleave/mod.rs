@@ -1,9 +1,10 @@
-//! Threads that use one file at the same time, in orders that a scheduler chooses (shuttle): readers, writers, those that
-//! cut and punch, the flusher, and the threads in the background. At every lock and every call of the store another one may
-//! go on; a call may fail, and a kill or a power cut may come between any two.
+//! Threads that use one file concurrently, in orders chosen by a scheduler (shuttle): readers, writers,
+//! threads that truncate and punch, the flusher, and the background threads. Another thread may continue
+//! at every lock and every call of the store. A call may fail, and a kill or power cut may come between
+//! any two calls.
 //!
-//! What they read, and what a crash leaves, must be explained by some order in which one thread could have done it all:
-//! `history` looks for that.
+//! Everything that they read, and the state after a crash, must be explained by some sequential order of
+//! all operations. `history` searches for it.
 
 mod history;
 mod program;
@@ -48,16 +49,16 @@ use std::{
 };
 use store::{Instant, Interrupted};
 
-/// Threads of the background.
+/// Background threads.
 const BEHIND: usize = 2;
-/// Reads that are done together at most.
+/// Maximum reads that are done together.
 const TOGETHER: usize = 100;
 /// Bytes of a thread's stack.
 const STACK: usize = 1 << 20;
 
 type Verdict<T = ()> = Result<T, String>;
 
-/// What was tried.
+/// Statistics.
 #[derive(Default)]
 struct Counts {
     orders: AtomicU64,
@@ -65,9 +66,9 @@ struct Counts {
     events: AtomicU64,
     /// Calls that failed.
     faults: AtomicU64,
-    /// Crashes that were recovered from and compared.
+    /// Crashes that were recovered and compared.
     crashes: AtomicU64,
-    /// Searches that were given up.
+    /// Searches that were abandoned.
     open: AtomicU64,
 }
 
@@ -93,7 +94,7 @@ fn context(durability: Durability) -> (Arc<Context>, Receiver<Job>) {
     (Arc::new(Context { keys, durability, router, budget, ..context }), jobs)
 }
 
-/// Does jobs of the background until there will be no more.
+/// Runs background jobs until no more will come.
 fn work_behind(jobs: &Receiver<Job>, over: &AtomicBool) {
     loop {
         match jobs.try_recv() {
@@ -124,7 +125,7 @@ impl Run {
         self.marks[at + 1] - self.marks[at] > layout::CHUNK
     }
 
-    /// What a thread does. `Ok(false)` if the store let it fail.
+    /// Performs an action. A failure of the store is not an error.
     fn act(&self, number: usize, act: Act) -> Verdict {
         match act {
             Act::Through(a, b) => {
@@ -205,13 +206,13 @@ impl Run {
                 bytes.truncate(n);
                 bytes
             });
-            // Each is a request of its own, and comes before or after the others.
+            // Each is an independent request and may come before or after the others.
             self.has_read(TOGETHER * number + one, start, at, result)?;
         }
         Ok(())
     }
 
-    /// What is read at once is of one content chunk by chunk, not as a whole.
+    /// A long read is consistent chunk by chunk, but not as a whole.
     fn read_long(&self, number: usize, a: usize, b: usize) -> Verdict {
         let (from, len) = (self.marks[a], (self.marks[b] - self.marks[a]) as usize);
         let start = self.clock.tick();
@@ -270,7 +271,7 @@ impl Run {
         result.or_else(|e| self.may_fail(&e))
     }
 
-    /// `rest`, but others get far between its steps.
+    /// Like `rest`, but other threads can make much progress between the steps.
     fn clean_in_steps(&self) -> Result<(), Error> {
         let others = || (0..shuttle::rand::thread_rng().gen_range(0..16)).for_each(|_| thread::yield_now());
         let step = self.file.clean_flush()?;
@@ -292,7 +293,7 @@ impl Run {
     }
 }
 
-/// One run of a program, in an order that the scheduler chooses.
+/// One run of a program, in an order chosen by the scheduler.
 fn run(program: &Program, counts: &Counts) -> Verdict {
     let (context, jobs) = context(program.durability);
     let (other, _) = self::context(program.durability);
@@ -305,7 +306,7 @@ fn run(program: &Program, counts: &Counts) -> Verdict {
     let marks = looker.marks.clone();
     let last = AtomicU64::new(0);
     let mut run = Run { file, store, clock, history: History::default(), marks, last };
-    // (alone)
+    // Run by a single thread.
     for op in &program.before {
         match op {
             Op::Drop => {
@@ -351,7 +352,7 @@ fn run(program: &Program, counts: &Counts) -> Verdict {
     goes_on(&run, &mut looker, program.durability)
 }
 
-/// Compares what the file holds in the end, and what crashes leave of it, with what was done.
+/// Compares the final content of the file, and the states after crashes, with the operations.
 fn looked_at(run: &Run, looker: &mut Looker, counts: &Counts) -> Verdict {
     let mut instants = run.store.instants();
     instants.push(run.store.now());
@@ -391,7 +392,7 @@ fn looked_at(run: &Run, looker: &mut Looker, counts: &Counts) -> Verdict {
     Ok(())
 }
 
-/// Opens the file again, over what a failed sync left; writes, syncs, and power fails.
+/// Reopens the file after a failed sync, writes, syncs, and cuts the power.
 fn goes_on(run: &Run, looker: &mut Looker, durability: Durability) -> Verdict {
     let content = &run.store.content;
     if run.file.sync_failed() && durability == Durability::Strict {
@@ -407,7 +408,7 @@ fn goes_on(run: &Run, looker: &mut Looker, durability: Durability) -> Verdict {
     looker.go_on(content, &file, &view, &Torn::new())
 }
 
-/// What is in the file after a crash.
+/// The content of the file after a crash.
 fn crashed(looker: &mut Looker, instant: &Instant, cut: bool) -> Verdict<View> {
     let (store, torn) = match cut {
         true => looker.cut(&instant.state, false),
@@ -434,7 +435,7 @@ fn config() -> Config {
     config
 }
 
-/// Runs a program in so many orders, drawn at random in two ways.
+/// Runs a program in this many orders with each of two random schedulers.
 fn run_in_orders(seed: u64, orders: usize, counts: &Arc<Counts>) {
     let (once, counts) = (Arc::new(Program::random(seed)), counts.clone());
     let body = move || {
@@ -480,7 +481,7 @@ fn some_orders() {
     explore(0..400, 10);
 }
 
-/// Programs that found a fault.
+/// Programs that found a bug.
 #[test]
 fn known_programs() {
     [268, 756, 811].into_iter().for_each(|seed| run_in_orders(seed, 25, &Arc::default()));
@@ -492,7 +493,8 @@ fn many_orders() {
     explore(0..10_000, 25);
 }
 
-/// `PROGRAM=7 ORDERS=10 cargo test --release --lib this_program -- --ignored`; `RULE=KeepNewer` breaks one.
+/// `PROGRAM=7 ORDERS=10 cargo test --release --lib this_program -- --ignored`; `RULE=KeepNewer` breaks a
+/// rule.
 #[test]
 #[ignore = "needs a program in the environment"]
 fn this_program() {
@@ -501,7 +503,7 @@ fn this_program() {
     run_in_orders(number("PROGRAM"), number("ORDERS") as usize, &Arc::default());
 }
 
-/// For each rule of those that matter between threads a program that finds that it is broken.
+/// For each rule that matters between threads, a program that detects when it is broken.
 const FOUND_BY: [(Rule, u64); 8] = [
     (Rule::SameContent, 21),
     (Rule::ReadAgainHeld, 163),
@@ -513,7 +515,7 @@ const FOUND_BY: [(Rule, u64); 8] = [
     (Rule::CompleteBeforeSync, 59),
 ];
 
-/// Without any of them something goes wrong.
+/// If any of these rules is broken, something fails.
 #[test]
 fn each_rule_between_threads_matters() {
     let missed: Vec<Rule> =
@@ -521,7 +523,7 @@ fn each_rule_between_threads_matters() {
     assert!(missed.is_empty(), "broken, and not found: {missed:?}");
 }
 
-/// Looks on where a program does not find it any more.
+/// Tries further programs if the known one no longer detects the broken rule.
 fn is_found((rule, known): &(Rule, u64)) -> bool {
     let start = std::time::Instant::now();
     let found = (*known..).take(40).find(|seed| finds(*seed, *rule));
@@ -531,7 +533,7 @@ fn is_found((rule, known): &(Rule, u64)) -> bool {
     found.is_some()
 }
 
-/// Whether a program finds that a rule is broken.
+/// Whether a program detects a broken rule.
 fn finds(seed: u64, rule: Rule) -> bool {
     break_rule(Some(rule));
     let ran = catch_unwind(AssertUnwindSafe(|| run_in_orders(seed, 25, &Arc::default())));

@@ -1,4 +1,4 @@
-//! What some threads do to a file, drawn at random.
+//! Random programs of several threads on one file.
 
 use super::super::{
     super::super::Durability,
@@ -10,32 +10,32 @@ use super::super::{
 use crate::store::Failure;
 use std::fmt;
 
-/// What a thread does.
+/// An action of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Act {
     Op(Op),
-    /// Reads segments one after the other, as a program does that is read ahead for.
+    /// Reads segments one after the other, as a program with read-ahead does.
     Through(usize, usize),
-    /// Reads segments at once.
+    /// Reads segments in one call.
     Long(usize, usize),
-    /// Writes single segments: from where, how far from one to the next, how many.
+    /// Writes single segments: the first one, the distance between them, and their number.
     Scattered(usize, usize, usize),
     /// Small reads together.
     Several(usize, usize),
-    /// Cleans the file together with many: between its steps come those of the others.
+    /// Cleans the file as one of many, with the other threads' actions between the steps.
     Clean,
-    /// What the flusher does for readers that stopped.
+    /// The flusher's action for readers that stopped.
     RestReaders,
 }
 
 pub(super) struct Program {
     pub(super) durability: Durability,
     pub(super) place: Place,
-    /// Done before, alone.
+    /// Performed first, by a single thread.
     pub(super) before: Vec<Op>,
     pub(super) threads: Vec<Vec<Act>>,
     pub(super) fault: Option<Fault>,
-    /// The fault meets a sync, not a call of any kind.
+    /// The fault affects a sync, rather than any call.
     pub(super) of_sync: bool,
 }
 
@@ -89,14 +89,14 @@ impl Program {
     }
 }
 
-/// One of so many syncs fails, while others are at work.
+/// One of the first syncs fails while other threads are working.
 fn failing_sync(rng: &mut Rng, first: u64) -> Fault {
     let lost = Failure::Lost(libc::EIO);
     let failure = one_of(rng, &[lost, lost, Failure::Errno(libc::EIO), Failure::Landed(libc::EIO)]);
     Fault { from: rng.below(first), times: 1, failure }
 }
 
-/// What is durable is overwritten, in flight, while the file is cleaned and a sync of that fails.
+/// Durable data is overwritten, in flight, while the file is cleaned and a sync of that fails.
 fn cleaned_in_flight(rng: &mut Rng) -> Program {
     let place = Place::Streams;
     let last = place.marks().len() - 1;
@@ -116,7 +116,7 @@ fn scattered(rng: &mut Rng, from: usize) -> Act {
     Act::Scattered(from, 2 + rng.below(3) as usize, 10 + rng.below(20) as usize)
 }
 
-/// What one thread does: it reads, or writes, or cleans the file.
+/// The actions of one thread, which reads, writes, or cleans the file.
 fn acts(rng: &mut Rng, last: usize) -> Vec<Act> {
     let (role, many) = (rng.below(6), 1 + rng.below(4));
     let mut at = rng.below(last as u64) as usize;
@@ -157,7 +157,7 @@ fn keep(rng: &mut Rng) -> Act {
     if rng.below(6) == 0 { Act::RestReaders } else { one_of(rng, &ops) }
 }
 
-/// One that writes many chunks one after the other, from the beginning or where a stripe begins.
+/// A thread that writes many consecutive chunks, from the beginning or near an extent border.
 fn stream(rng: &mut Rng, last: usize) -> Vec<Act> {
     let mut at = one_of(rng, &[0, 0, 0, 62, 66]);
     let mut acts = Vec::new();
@@ -169,12 +169,12 @@ fn stream(rng: &mut Rng, last: usize) -> Vec<Act> {
     acts
 }
 
-/// One that uses the same chunks here and there.
+/// A thread that uses the same chunks in scattered places.
 fn beside_a_stream(rng: &mut Rng, last: usize) -> Vec<Act> {
     let role = rng.below(5);
     let many = 1 + rng.below(5);
     let mut act = || {
-        // Most are of the first stripe, or about its end.
+        // Most are in the first extent, or near its end.
         let near = one_of(rng, &[0, 3, 4, 60, 61, 62, 66, 67, 68]);
         let a = if rng.below(3) == 0 { rng.below(last as u64) as usize } else { near };
         let b = (a + 1 + rng.below(2) as usize).min(last);

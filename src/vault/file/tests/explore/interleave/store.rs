@@ -1,5 +1,5 @@
-//! The store of a file whose users' order a scheduler decides: at every call another thread may go on. Some instants
-//! between two calls are kept, to crash there.
+//! A store for files whose users are interleaved by a scheduler: at every call, another thread may
+//! continue. Records some instants between two calls, for crashes.
 
 use super::history::Clock;
 use crate::store::{BackingFile, FaultyFile, Snapshot};
@@ -9,10 +9,10 @@ use std::{
     sync::{Arc, Mutex, atomic::Ordering},
 };
 
-/// Instants kept of a run.
+/// Instants recorded in a run.
 const INSTANTS: usize = 3;
 
-/// An instant, and what the store had then.
+/// An instant and the state of the store.
 pub(super) struct Instant {
     pub(super) at: u64,
     pub(super) state: Snapshot,
@@ -32,17 +32,17 @@ impl Interrupted {
         Arc::new(Interrupted { content, clock, instants: Mutex::default(), point: AtomicBool::new(false) })
     }
 
-    /// This instant.
+    /// Records the present instant.
     pub(super) fn now(&self) -> Instant {
         Instant { at: self.clock.tick(), state: self.content.snapshot(), failed: self.content.failed() > 0 }
     }
 
-    /// The instants that were kept.
+    /// Takes the recorded instants.
     pub(super) fn instants(&self) -> Vec<Instant> {
         std::mem::take(&mut *self.instants.lock().unwrap())
     }
 
-    /// Lets others go on.
+    /// Lets other threads continue.
     fn pause(&self) -> &FaultyFile {
         self.point.load(Ordering::SeqCst);
         if shuttle::rand::thread_rng().gen_range(0..12) == 0 {
