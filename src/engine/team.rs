@@ -115,7 +115,7 @@ impl Partner {
 
     fn want(&self, function: Function) {
         if !self.asked[function.number()].swap(true, Relaxed) {
-            let _ = self.wanted.send(function); // If no thread is left to measure it, the function stays unknown.
+            let _ = self.wanted.send(function); // Fails if no thread is left to measure it.
         }
     }
 }

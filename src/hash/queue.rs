@@ -224,7 +224,8 @@ impl<P, C: Content> Queue<P, C> {
         self.room.notify_all();
     }
 
-    /// A guard for a working thread: abandons the queue if the thread panics, because its task will never be done.
+    /// A guard for a working thread: abandons the queue if the thread panics, because its task would never be
+    /// done.
     pub(super) fn worked_by_this_thread(&self) -> impl Drop + '_ {
         struct Panics<'a, P, C: Content>(&'a Queue<P, C>);
         impl<P, C: Content> Drop for Panics<'_, P, C> {

@@ -117,7 +117,7 @@ impl BufferPool {
         (first, second)
     }
 
-    /// As `get_pair`, but returns `None` instead of blocking, and also if fewer than `spared` bytes of the
+    /// Non-blocking `get_pair`: returns `None` instead of waiting, and also if fewer than `spared` bytes of the
     /// bound would be left for others.
     pub fn try_get_pair(&self, len: usize, spared: usize) -> Option<(Buffer, Buffer)> {
         let capacity = capacity(len);

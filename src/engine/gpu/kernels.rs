@@ -133,7 +133,7 @@ fn geometry(chunks: usize, group: usize, processors: usize) -> Geometry {
     }
 }
 
-/// As `geometry`, with one warp per chunk. If there are too many chunks, each warp processes several in
+/// The geometry with one warp per chunk. If there are too many chunks, each warp processes several in
 /// turn.
 fn wide_geometry(chunks: usize, processors: usize, desks: usize) -> Geometry {
     let blocks = chunks.min(processors);

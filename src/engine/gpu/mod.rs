@@ -115,7 +115,7 @@ impl GpuEngine {
         Self::with_shape(number, Shape::default(), PAUSE)
     }
 
-    /// As `open`, with another ring, and another pause before a failed device is tested.
+    /// Opens the device with another ring, and another pause before a failed device is tested.
     ///
     /// # Errors
     /// As `open`.

@@ -44,7 +44,7 @@ pub(super) struct RingSlot {
     number: u32,
     keys: usize,
     is_watched: bool,
-    /// Which gathering area contains plaintext, now or later, and how many bytes.
+    /// Index of the gathering area that contains plaintext, now or later, and the number of bytes.
     plaintext: (usize, usize),
 }
 
