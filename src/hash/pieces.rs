@@ -30,8 +30,8 @@ pub const PIECE_SIZES: std::ops::RangeInclusive<usize> = 512..=64 << 10;
 pub enum Cut {
     /// Into pieces of this length. Finds only equal pieces at multiples of it.
     Fixed(usize),
-    /// At positions that depend on the content (FastCDC, 2020). Pieces have this length on average, at
-    /// least a quarter and at most four times of it. Finds equal pieces at any offset.
+    /// At positions that depend on the content (FastCDC, 2020). Pieces have this length on average; they are
+    /// at least a quarter and at most four times as long. Finds equal pieces at any offset.
     Content(usize),
 }
 
