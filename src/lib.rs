@@ -1,8 +1,9 @@
 //! warpcrypt: an encrypted, authenticated directory for Linux.
 //!
-//! The data path, one module a layer, each calling only those to its left:
-//! `crypto` ← `engine` ← `vault` ← `fuse` ← `cli`. Beside them `reverse` computes what a vault would store, `format` turns bytes into checked
-//! types (it knows `crypto`'s types only), and `store` moves bytes and knows no crypto.
+//! The modules of the data path are layers; each calls only those to its left: `crypto` ← `engine` ←
+//! `vault` ← `fuse` ← `cli`. Beside them, `reverse` computes what a vault would store, `format` parses
+//! bytes into checked types (it uses only the types of `crypto`), and `store` moves bytes and contains no
+//! crypto.
 
 pub mod cli;
 pub mod crypto;
@@ -15,7 +16,7 @@ pub mod reverse;
 pub mod store;
 pub mod vault;
 
-/// How many cases a test takes: a fixed sample, or `whole` where `PROVE` is set, as `just prove` does.
+/// Number of cases a test runs: `sample`, or `whole` if `PROVE` is set, as `just prove` does.
 #[cfg(test)]
 fn cases(sample: u64, whole: u64) -> u64 {
     if std::env::var_os("PROVE").is_some() { whole } else { sample }

@@ -1,4 +1,4 @@
-//! A batch: chunk jobs of any number of files over two contiguous buffers.
+//! A batch: chunk jobs from any number of files, over two contiguous buffers.
 
 use super::Buffer;
 use crate::crypto::{
@@ -10,7 +10,7 @@ use crate::crypto::{
 use std::sync::Arc;
 
 listed! {
-    /// What a batch does to its chunks.
+    /// Operation that a batch applies to its chunks.
     pub enum Op {
         /// Plaintext to ciphertext and tag.
         Seal,
@@ -20,7 +20,7 @@ listed! {
 }
 
 impl Op {
-    /// Its name, for people and for machines.
+    /// Name used in output, for people and for machines.
     pub fn name(self) -> &'static str {
         match self {
             Op::Seal => "seal",
@@ -32,41 +32,40 @@ impl Op {
 /// One chunk of a batch.
 #[derive(Debug, Clone)]
 pub struct ChunkJob {
-    /// Place in `Batch::keys`.
+    /// Index into `Batch::keys`.
     pub key: usize,
     /// Index, epoch and nonce.
     pub id: ChunkId,
     /// Bytes: 1 to 4096.
     pub len: usize,
-    /// Where the chunk starts in the batch's buffers (input and output alike).
+    /// Offset of the chunk in the batch's buffers, the same in input and output.
     pub offset: usize,
-    /// Result of a seal; what an open must find.
+    /// Set by a seal; checked by an open.
     pub tag: Tag,
-    /// Whether the job succeeded; set by the engine (an open may fail, a seal does not).
+    /// Whether the job succeeded; set by the engine. An open may fail; a seal does not.
     pub ok: bool,
 }
 
-/// Chunk jobs over one buffer of input and one of output.
+/// Chunk jobs over one input buffer and one output buffer.
 pub struct Batch {
     /// Seal or open.
     pub op: Op,
-    /// The keys that the jobs name.
+    /// Keys that the jobs refer to.
     pub keys: Vec<Arc<ChunkKeys>>,
     /// The chunks, in any order; their ranges do not overlap.
     pub jobs: Vec<ChunkJob>,
-    /// What is read.
+    /// Bytes that the jobs read.
     pub input: Buffer,
-    /// What is written, at least as long as `input`. The chunk of a failed open is zeroed.
+    /// Bytes that the jobs write; at least as long as `input`. The chunk of a failed open is zeroed.
     pub output: Buffer,
 }
 
 impl Batch {
-    /// Unsets every job's `ok` and checks them all. Returns the jobs' places in `jobs`, in the order of their
-    /// offsets.
+    /// Clears every job's `ok` and checks all jobs. Returns their indices in `jobs`, sorted by offset.
     ///
     /// # Errors
-    /// `EngineError::BadJob` if a job names a key, a place or a length that is not there, or bytes that
-    /// another job has.
+    /// `EngineError::BadJob` if a key, offset, length or chunk index is out of range, or if two jobs
+    /// overlap.
     pub(super) fn check(&mut self) -> Result<Vec<usize>, EngineError> {
         self.jobs.iter_mut().for_each(|job| job.ok = false);
         let mut order: Vec<usize> = (0..self.jobs.len()).collect();
@@ -85,7 +84,7 @@ impl Batch {
         Ok(order)
     }
 
-    /// The jobs with their keys and bytes, in the order of their offsets, each with `ok` unset.
+    /// The jobs with their keys and bytes, sorted by offset, each with `ok` cleared.
     ///
     /// # Errors
     /// As `check`.
@@ -121,7 +120,7 @@ fn check_place(job: &ChunkJob, input: usize, output: usize) -> Result<(), &'stat
     if end > output { Err("it ends beyond the output") } else { Ok(()) }
 }
 
-/// Chunks that a thread works on at once: as many as the widest vector of states holds.
+/// Chunks that a thread processes together: as many as the widest vector of states holds.
 const TOGETHER: usize = 8;
 
 /// One checked job with its bytes.
@@ -177,35 +176,35 @@ fn tags_of<'a>(tasks: &'a [Task], sealed: impl Fn(&'a Task) -> Sealed<'a>) -> [T
     made
 }
 
-/// Why an engine could not run a batch; the batch's input is intact.
+/// Why an engine could not run a batch. The batch's input is intact.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The engine is gone or failed.
     #[error("engine {engine}: {cause}")]
     Failed {
-        /// Its name.
+        /// The engine's name.
         engine: String,
-        /// What it said.
+        /// The engine's error message.
         cause: String,
     },
-    /// A job that no engine could run; none of the batch was.
+    /// A job that no engine could run. None of the batch was run.
     #[error("chunk job {job}: {cause}")]
     BadJob {
-        /// Its place in `Batch::jobs`.
+        /// Index in `Batch::jobs`.
         job: usize,
-        /// What is wrong with it.
+        /// The check that failed.
         cause: &'static str,
     },
 }
 
-/// Runs batches. Every engine makes the same bytes.
+/// Runs batches. Every engine produces the same bytes.
 pub trait Engine: Send + Sync {
-    /// Its name for people and logs.
+    /// Name for people and logs.
     fn name(&self) -> &str;
 
     /// Runs the batch and returns when every job has its result.
     ///
     /// # Errors
-    /// If the engine failed as a whole; the router then gives the batch to another.
+    /// If the engine as a whole failed; the router then passes the batch to another.
     fn run(&self, batch: &mut Batch) -> Result<(), EngineError>;
 }

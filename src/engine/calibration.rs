@@ -1,4 +1,5 @@
-//! Calibration: what each engine of this machine takes for batches of a function, measured once and kept.
+//! Calibration: the time each engine of this machine takes for batches of a function, measured once and
+//! stored.
 
 use super::{
     BufferPool, CpuEngine, Description, Engine, EngineError, GpuEngine, measure,
@@ -6,29 +7,29 @@ use super::{
     records::Key,
 };
 
-/// The engines of this machine, calibrated.
+/// The calibrated engines of this machine.
 pub struct Calibration {
     /// Threads of the CPU engine.
     pub threads: usize,
-    /// What was measured, or why there is no GPU to compare with.
+    /// The measurements, or why there is no GPU to compare with.
     pub measured: Result<Measured, String>,
 }
 
-/// What was measured where there is a GPU.
+/// Measurements of a machine with a GPU.
 pub struct Measured {
     /// The CPU's profile.
     pub cpu: Profile,
-    /// Every device by its number with its profile, or what it fails at.
+    /// Every device, by number: its description and profile, or its error.
     pub gpus: Vec<Result<(Description, Profile), String>>,
 }
 
-/// Looks for the engines and measures every function that is not kept.
+/// Finds the engines and measures every function that has no stored measurement.
 pub fn calibrate() -> Calibration {
     let cpu = CpuEngine::new();
     Calibration { threads: cpu.threads(), measured: measured(&cpu) }
 }
 
-/// The curve that is kept, or that is measured now and kept.
+/// The stored curve, or one that is measured now and stored.
 ///
 /// # Errors
 /// If an engine fails.

@@ -1,4 +1,4 @@
-//! The CPU engine: small batches on the calling thread, large ones shared with a pool of all cores.
+//! The CPU engine: small batches run on the calling thread, large ones on a pool of all cores.
 
 use super::{
     batch::{Batch, Engine, EngineError, Task},
@@ -7,34 +7,34 @@ use super::{
 use parking_lot::Mutex;
 use std::{num::NonZero, thread};
 
-/// Chunks that a thread takes at a time; a batch of no more is not worth waking another thread.
+/// Chunks that a thread takes at a time. A batch of no more is not worth waking another thread.
 const GRAIN: usize = 16;
 
-/// Seals and opens on the processor's cores.
+/// Seals and opens chunks on the processor's cores.
 pub struct CpuEngine {
     pool: Pool,
 }
 
 impl CpuEngine {
-    /// An engine of as many threads as the process may use cores, the calling one included.
+    /// An engine with one thread for each core the process may use, including the calling thread.
     pub fn new() -> Self {
         Self::with_threads(thread::available_parallelism().map_or(1, NonZero::get))
     }
 
-    /// An engine of `threads` threads, the calling one included; at least that one.
+    /// An engine with `threads` threads, including the calling thread; at least one.
     pub fn with_threads(threads: usize) -> Self {
         CpuEngine { pool: Pool::new(threads.saturating_sub(1)) }
     }
 
-    /// Threads that work on one batch at most.
+    /// Maximum number of threads that work on one batch.
     pub fn threads(&self) -> usize {
         self.pool.helpers() + 1
     }
 
-    /// Has all threads do the parts of some work, each of them once.
+    /// Runs `work` on each part exactly once, on all threads.
     ///
     /// # Errors
-    /// If a thread panicked: nothing is known of the parts then.
+    /// If a thread panicked. The state of the parts is then unknown.
     pub fn share<T: Send>(&self, parts: &mut [T], work: impl Fn(&mut T) + Sync) -> Result<(), EngineError> {
         if let [part] = parts {
             work(part);

@@ -1,5 +1,5 @@
-//! CPU pressure: how many threads of the whole machine want a processor, as the kernel counts them, averaged over a few
-//! milliseconds.
+//! CPU pressure: how many threads of the whole machine want a processor, as counted by the kernel, averaged
+//! over a few milliseconds.
 
 use parking_lot::Mutex;
 use std::{
@@ -8,30 +8,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The kernel is asked again after this time at the earliest.
+/// Minimum time between two queries of the kernel.
 const PAUSE: Duration = Duration::from_millis(1);
-/// What was seen longer ago than this counts hardly more.
+/// Observations older than this have almost no weight.
 const MEMORY: Duration = Duration::from_millis(10);
-/// What is seen once makes at most this share of the mean: a thread of the kernel, or one of ours that is about to
-/// sleep, may be at work just at that moment.
+/// Maximum weight of one observation in the mean. A kernel thread, or one of ours that is about to sleep,
+/// may happen to be running at that moment.
 const ONCE: f64 = 0.25;
 
 /// The pressure on the processors.
 pub(super) struct CpuPressure {
-    /// `/proc/loadavg`, where there is one; without it the pressure counts as none.
+    /// `/proc/loadavg`, if it exists. Without it, the pressure counts as zero.
     file: Option<File>,
     processors: f64,
     seen: Mutex<(Option<Instant>, Mean)>,
 }
 
 impl CpuPressure {
-    /// For a machine on which this process may use so many processors.
+    /// For a machine on which this process may use this many processors.
     pub fn new(processors: usize) -> Self {
         let file = File::open("/proc/loadavg").ok();
         CpuPressure { file, processors: processors.max(1) as f64, seen: Mutex::default() }
     }
 
-    /// The share of the processors, 0 to 1, that is wanted by others than the caller and `own` threads.
+    /// The share of the processors, 0 to 1, wanted by threads other than the caller and `own` others.
     pub fn of_others(&self, own: usize) -> f64 {
         let mut seen = self.seen.lock();
         let (now, (at, mean)) = (Instant::now(), &mut *seen);
@@ -46,28 +46,28 @@ impl CpuPressure {
     }
 }
 
-/// A mean in which what was seen longer ago counts less.
+/// A weighted mean in which older observations count less.
 #[derive(Default)]
 struct Mean {
     value: f64,
 }
 
 impl Mean {
-    /// Takes in what is seen now, so much time after the last time.
+    /// Adds an observation, made `passed` after the previous one.
     fn add(&mut self, seen: f64, passed: Duration) {
         let weight = (passed.as_secs_f64() / MEMORY.as_secs_f64()).min(ONCE);
         self.value += (seen - self.value) * weight;
     }
 }
 
-/// What the kernel says at this moment.
+/// Number of running threads, as the kernel reports it now.
 fn running(file: &File) -> Option<f64> {
     let mut text = [0; 128];
     let len = file.read_at(&mut text, 0).ok()?;
     parse(std::str::from_utf8(&text[..len]).ok()?)
 }
 
-/// The fourth field, `running/all`.
+/// Parses the fourth field, `running/all`.
 fn parse(text: &str) -> Option<f64> {
     text.split_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
 }
@@ -102,7 +102,7 @@ mod tests {
                     }
                 });
             }
-            // Each look after such a pause counts as much as one can.
+            // After such a pause, each observation gets the maximum weight.
             let look = |own| {
                 thread::sleep(2 * MEMORY);
                 pressure.of_others(own)

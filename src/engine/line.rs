@@ -1,4 +1,4 @@
-//! What the router knows of one engine: how long it takes for a batch, as measured, and how much work it has.
+//! The router's view of one engine: measured times, and how much work it has.
 
 use super::profile::{Curve, Function, Profile};
 use std::sync::{
@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
-/// A batch, as far as its time goes.
+/// A batch, as far as its time is concerned.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Work {
     pub function: Function,
@@ -15,16 +15,16 @@ pub(super) struct Work {
 
 /// An engine's times and load.
 pub(super) struct Line {
-    /// By function. Without one every byte counts for a nanosecond.
+    /// By function. Without a curve, every byte counts as one nanosecond.
     curves: Vec<OnceLock<Curve>>,
-    /// Nanoseconds of work that it has been given and not finished, as far as one can tell.
+    /// Estimated nanoseconds of work given to the engine and not yet finished.
     load: AtomicU64,
-    /// Batches that it has.
+    /// Batches in flight.
     active: AtomicUsize,
 }
 
 impl Line {
-    /// Of an engine of which that is known.
+    /// Creates the line of an engine with this profile.
     pub fn new(profile: &Profile) -> Self {
         let known = |function| profile.curve(function).cloned().map(OnceLock::from).unwrap_or_default();
         Line {
@@ -34,34 +34,34 @@ impl Line {
         }
     }
 
-    /// What was measured of a function.
+    /// The measured curve of a function.
     pub fn curve(&self, function: Function) -> Option<&Curve> {
         self.curves[function.number()].get()
     }
 
-    /// Notes what was measured of a function. The first measurement stays.
+    /// Records the measured curve of a function. The first measurement is kept.
     pub fn know(&self, function: Function, curve: Curve) {
         let _ = self.curves[function.number()].set(curve);
     }
 
-    /// Nanoseconds until a batch should be done, after all that the engine has been given.
+    /// Nanoseconds until a batch should finish, after all work that the engine already has.
     pub fn ends(&self, work: Work) -> u64 {
         let alone =
             self.curve(work.function).map_or(work.bytes as u64, |curve| curve.nanoseconds(work.bytes));
         alone.saturating_add(self.load.load(Relaxed))
     }
 
-    /// Nanoseconds that a batch keeps it from doing others, at least.
+    /// Minimum nanoseconds for which a batch keeps the engine from running others.
     pub fn occupied(&self, work: Work) -> u64 {
         (work.bytes as f64 * self.curve(work.function).map_or(1.0, Curve::per_byte)) as u64
     }
 
-    /// Batches that it has.
+    /// Batches in flight.
     pub fn active(&self) -> usize {
         self.active.load(Relaxed)
     }
 
-    /// Counts a batch that it is given, until the turn is dropped.
+    /// Counts a batch given to the engine, until the turn is dropped.
     pub fn begin(&self, work: Work) -> Turn<'_> {
         let occupied = self.occupied(work);
         self.load.fetch_add(occupied, Relaxed);
@@ -70,7 +70,7 @@ impl Line {
     }
 }
 
-/// A batch with an engine.
+/// A batch in flight on an engine.
 pub(super) struct Turn<'a> {
     line: &'a Line,
     occupied: u64,
@@ -95,7 +95,7 @@ mod tests {
         Work { function: FUNCTION, bytes }
     }
 
-    /// A megabyte takes a millisecond.
+    /// One megabyte takes one millisecond.
     fn line() -> Line {
         let mut profile = Profile::new();
         for function in Function::all() {

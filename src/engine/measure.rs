@@ -1,4 +1,4 @@
-//! Timing an engine: one function, batches of several sizes.
+//! Times an engine: one function, batches of several sizes.
 
 use super::{
     Batch, BufferPool, ChunkJob, CpuEngine, Engine, EngineError, Op,
@@ -12,19 +12,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Sizes of the batches that are timed: 64 KiB to 8 MiB, in bytes, as powers of two. Between them a line is drawn, and what
-/// larger ones take is concluded from it.
+/// Sizes of the timed batches, as powers of two: 64 KiB to 8 MiB. Times between them are interpolated, and
+/// those of larger ones extrapolated.
 const POWERS: RangeInclusive<u32> = 16..=23;
-/// Batches of more bytes than this stay in no cache, so it is of no matter who had them before.
+/// Batches larger than this, in bytes, do not fit in any cache, so it does not matter which engine used
+/// them before.
 const CACHED: usize = 16 << 20;
-/// Runs of each size, after one that does not count.
+/// Timed runs of each size, after one warm-up run.
 const RUNS: usize = 5;
-/// The time that counts, from the shortest on, from zero: others at work make a run longer, hardly ever shorter.
+/// Index of the time used, with the shortest first. Other load makes a run longer but hardly ever shorter.
 const COUNTS: usize = 1;
-/// Sizes beyond the first one that takes longer than this are not timed.
+/// No size is timed after the first one that takes longer than this.
 const LONG: Duration = Duration::from_millis(25);
 
-/// Times an engine with a function: some tens of milliseconds. `cpu` makes what it opens.
+/// Times an engine with a function; takes some tens of milliseconds. `cpu` seals the chunks for an open.
 ///
 /// # Errors
 /// If an engine fails.
@@ -41,7 +42,7 @@ pub(super) fn curve(
         engine.run(&mut batch)?;
         let mut times = Vec::with_capacity(RUNS);
         while times.len() < RUNS && times.last().is_none_or(|time| *time < LONG) {
-            // The CPU has just read it from a store: for each engine the same.
+            // Every engine starts from the same state: the CPU has just read the data from a store.
             if size <= CACHED {
                 batch.input.copy_from_slice(&content);
                 batch.output.fill(0);
@@ -60,7 +61,7 @@ pub(super) fn curve(
     Ok(Curve { points })
 }
 
-/// A batch of whole chunks; one to open verifies.
+/// A batch of whole chunks. If `function` opens, the chunks verify.
 ///
 /// # Errors
 /// If `cpu` fails.

@@ -1,4 +1,4 @@
-//! Batches of chunks, and what runs them. Knows keys and buffers, no files.
+//! Batches of chunks and the engines that run them. Deals in keys and buffers, not files.
 
 mod batch;
 mod buffer;

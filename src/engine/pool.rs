@@ -1,8 +1,8 @@
-//! A persistent pool of threads that help a caller with its own work and are never waited for while
-//! they are busy elsewhere.
+//! A persistent pool of threads that help a caller with its own work. A caller never waits for threads that
+//! are busy elsewhere.
 //!
-//! A caller lends its own stack and works along, so its threads are joined when the pool is dropped. Jobs that own what they need
-//! are another pool's (`vault/file/background.rs`).
+//! A caller lends its own stack and works alongside the helpers, so the threads are joined when the pool is
+//! dropped. Jobs that own their data belong to another pool (`vault/file/background.rs`).
 
 use crate::crypto::traces;
 use crossbeam_channel::{Receiver, Sender};
@@ -13,41 +13,41 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// Work that every helper, and the caller, runs once; it shares out its parts by itself.
+/// Work that the caller and every helper run once; the closure itself divides up the parts.
 type Work<'a> = dyn Fn() + Sync + 'a;
 
-/// Some of the work panicked; nothing is known of its parts.
+/// Some of the work panicked. The state of its parts is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Panicked;
 
-/// Threads that wait for work; they end when the pool is dropped.
+/// Threads that wait for work. They end when the pool is dropped.
 pub(super) struct Pool {
-    /// `None` only while the pool is dropped.
+    /// `None` only while the pool is being dropped.
     calls: Option<Sender<Arc<Call>>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Pool {
-    /// Starts up to `helpers` threads: fewer if the system refuses more.
+    /// Starts up to `helpers` threads; fewer if the system refuses more.
     pub(super) fn new(helpers: usize) -> Self {
         let (sender, receiver) = crossbeam_channel::unbounded();
         let threads = (0..helpers).map_while(|number| start(number, receiver.clone())).collect();
         Pool { calls: Some(sender), threads }
     }
 
-    /// Its threads, without the caller's.
+    /// Number of threads, excluding the caller's.
     pub(super) fn helpers(&self) -> usize {
         self.threads.len()
     }
 
-    /// Runs `work` on this thread and on up to `helpers` others at once. Returns when this thread's
-    /// run has ended and no other is in it; helpers that have not come by then never will.
+    /// Runs `work` on this thread and on up to `helpers` others concurrently. Returns when this thread's
+    /// run has ended and no helper is inside. Helpers that have not started by then never will.
     ///
     /// # Errors
     /// `Panicked` if any of the runs did.
     pub(super) fn run(&self, helpers: usize, work: &Work<'_>) -> Result<(), Panicked> {
         let call = Arc::new(Call::new(work));
-        // From here on nothing may leave this function before `close` has returned.
+        // From here on, nothing may leave this function before `close` has returned.
         if let Some(calls) = &self.calls {
             (0..helpers.min(self.helpers())).for_each(|_| drop(calls.send(call.clone())));
         }
@@ -61,7 +61,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.calls = None;
         for thread in self.threads.drain(..) {
-            // A helper catches every panic, so there is nothing to learn from its end.
+            // A helper catches every panic, so its join result carries no information.
             let _ = thread.join();
         }
     }
@@ -75,8 +75,8 @@ fn start(number: usize, calls: Receiver<Arc<Call>>) -> Option<JoinHandle<()>> {
 
 /// One caller's work, as its helpers see it.
 struct Call {
-    /// The caller's closure. It may be touched only by a helper that counts in `State::inside`, and the
-    /// caller leaves `Pool::run` only after `close`: then none counts, and none can begin to.
+    /// The caller's closure. Only a helper counted in `State::inside` may use it. The caller leaves
+    /// `Pool::run` only after `close`; from then on no helper is counted, and none can enter.
     work: &'static Work<'static>,
     state: Mutex<State>,
     left: Condvar,
@@ -91,14 +91,14 @@ struct State {
 
 impl Call {
     fn new(work: &Work<'_>) -> Self {
-        // SAFETY: only the lifetime changes. The reference is used in `help` alone, between an entry
-        // and a leave; entries end with `close`, which waits for every leave, and `Pool::run` calls it
-        // before the borrow of `work` ends, panics included.
+        // SAFETY: only the lifetime changes. The reference is used only in `help`, between entering and
+        // leaving. `close` stops further entries and waits for every helper to leave, and `Pool::run` calls
+        // it before the borrow of `work` ends, even on a panic.
         let work = unsafe { std::mem::transmute::<&Work<'_>, &'static Work<'static>>(work) };
         Call { work, state: Mutex::default(), left: Condvar::new() }
     }
 
-    /// A helper's run, unless the caller has gone.
+    /// A helper's run. Does nothing if the caller has already returned.
     fn help(&self) {
         {
             let mut state = self.state.lock();
@@ -115,7 +115,7 @@ impl Call {
         self.left.notify_one();
     }
 
-    /// Lets nobody in any more and waits for those inside.
+    /// Stops further entries and waits for the helpers inside.
     fn close(&self) -> Result<(), Panicked> {
         let mut state = self.state.lock();
         state.closed = true;
@@ -136,7 +136,7 @@ mod tests {
     fn helpers_and_caller_work_at_once() {
         let pool = Pool::new(3);
         let together = Barrier::new(4);
-        // Ends only if four threads are in it at the same time.
+        // Returns only if four threads are in it at the same time.
         assert_eq!(pool.run(3, &|| _ = together.wait()), Ok(()));
     }
 

@@ -1,14 +1,14 @@
-//! What an engine takes for a batch, by its size and functions.
+//! Time that an engine takes for a batch, by size and function.
 
 use super::{Batch, Op};
 use crate::crypto::{chunk::CHUNK, cipher::Cipher, integrity::Integrity};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Sizes that are looked at for the crossover, in bytes, up to this one.
+/// Largest size considered for the crossover, in bytes.
 pub(super) const LARGEST: usize = 64 << 20;
 
-/// What a batch's time depends on besides its size.
+/// Properties of a batch, besides its size, that determine its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Function {
     /// The cipher.
@@ -26,10 +26,10 @@ impl fmt::Display for Function {
 }
 
 impl Function {
-    /// How many there are.
+    /// Number of functions.
     pub const COUNT: usize = Cipher::ALL.len() * Integrity::ALL.len() * Op::ALL.len();
 
-    /// All, by their numbers.
+    /// All functions, in the order of their numbers.
     pub fn all() -> impl Iterator<Item = Function> {
         (0..Self::COUNT).map(|number| Function {
             cipher: Cipher::ALL[number / (Integrity::ALL.len() * Op::ALL.len())],
@@ -38,30 +38,30 @@ impl Function {
         })
     }
 
-    /// Its number, below `COUNT`.
+    /// Number of the function, below `COUNT`.
     pub(super) fn number(self) -> usize {
         let functions = self.cipher as usize * Integrity::ALL.len() + self.integrity as usize;
         functions * Op::ALL.len() + self.op as usize
     }
 
-    /// That of a batch. Batches have the keys of one vault, all of the same functions: the first one's hold
-    /// for all.
+    /// Function of a batch, taken from its first key. All keys of a batch belong to one vault and use the
+    /// same functions.
     pub(super) fn of(batch: &Batch) -> Option<Function> {
         let (cipher, integrity) = batch.keys.first()?.functions();
         Some(Function { cipher, integrity, op: batch.op })
     }
 }
 
-/// A batch's time by its size.
+/// Time of a batch by its size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
-    /// Bytes and nanoseconds, by size.
+    /// Pairs of bytes and nanoseconds, sorted by size.
     pub points: Vec<(usize, u64)>,
 }
 
 impl Curve {
-    /// Nanoseconds that a batch of `bytes` is expected to take: on the line through the two measured sizes
-    /// around it, or nearest to it.
+    /// Expected nanoseconds for a batch of `bytes`. Interpolates between the two measured sizes around it,
+    /// or extrapolates from the two nearest ones.
     pub fn nanoseconds(&self, bytes: usize) -> u64 {
         let (from, to) = match self.points.iter().position(|point| point.0 >= bytes) {
             _ if self.points.len() < 2 => return self.of_one(bytes),
@@ -79,50 +79,50 @@ impl Curve {
         })
     }
 
-    /// Bytes per second of the largest size.
+    /// Bytes per second at the largest measured size.
     pub fn rate(&self) -> f64 {
         self.points.last().map_or(0.0, |point| point.0 as f64 * 1e9 / point.1.max(1) as f64)
     }
 
-    /// Nanoseconds for each byte where it is fastest: what a batch costs an engine that has others to do
-    /// meanwhile.
+    /// Nanoseconds per byte at the fastest size: the cost of a batch to an engine that has other batches to
+    /// overlap it with.
     pub(super) fn per_byte(&self) -> f64 {
         let each = self.points.iter().map(|point| point.1 as f64 / point.0.max(1) as f64);
         each.fold(f64::INFINITY, f64::min).min(1e6)
     }
 }
 
-/// An engine's curves, one for each function that was measured.
+/// An engine's curves, one for each measured function.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     curves: Vec<Option<Curve>>,
 }
 
 impl Profile {
-    /// Without any curve.
+    /// An empty profile.
     pub(super) fn new() -> Self {
         Profile { curves: vec![None; Function::COUNT] }
     }
 
-    /// The curve of a function, if that was measured.
+    /// The curve of a function, if it was measured.
     pub fn curve(&self, function: Function) -> Option<&Curve> {
         self.curves[function.number()].as_ref()
     }
 
-    /// Notes a function's curve.
+    /// Records a function's curve.
     pub(super) fn put(&mut self, function: Function, curve: Curve) {
         self.curves[function.number()] = Some(curve);
     }
 
-    /// Whether it is what a profile is; one that was read from a file may not be.
+    /// Whether the profile is well formed; one read from a file may not be.
     pub(super) fn is_sound(&self) -> bool {
         let rises = |curve: &Curve| !curve.points.is_empty() && curve.points.is_sorted_by(|a, b| a.0 < b.0);
         self.curves.len() == Function::COUNT && self.curves.iter().flatten().all(rises)
     }
 }
 
-/// The smallest batch, in bytes, that a GPU is expected to finish before the CPU when both are idle; none up to
-/// 64 MiB if `None`.
+/// The smallest batch, in bytes, that an idle GPU is expected to finish before an idle CPU. `None` if there
+/// is none up to 64 MiB.
 pub fn crossover(cpu: &Curve, gpu: &Curve) -> Option<usize> {
     let mut sizes = (16..=LARGEST / CHUNK).map(|chunks| chunks * CHUNK);
     sizes.find(|size| gpu.nanoseconds(*size) < cpu.nanoseconds(*size))

@@ -1,5 +1,6 @@
-//! What was measured, kept in the user's cache directory for each device, driver, processor and version of the
-//! program. Root may have the environment of another user, as with sudo: a directory of somebody else is not used.
+//! Measurements, kept in the user's cache directory for each device, driver, processor and program version.
+//! Root may have another user's environment, as with sudo, so a directory owned by another user is not
+//! used.
 
 use super::{
     CpuEngine, Description,
@@ -21,13 +22,13 @@ use std::{
 
 const DIR: &str = "warpcrypt";
 const FILE: &str = "engines.json";
-/// The group or others may write.
+/// Write permission for the group or others.
 const WRITABLE: u32 = 0o022;
 
-/// Profiles that are kept at most: a cache directory may be shared by several machines.
+/// Maximum number of profiles kept. Several machines may share a cache directory.
 const KEPT: usize = 16;
 
-/// What a profile holds for.
+/// The configuration that a profile is valid for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Key {
     program: String,
@@ -38,7 +39,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// That of the CPU, or of a GPU beside it.
+    /// Key of the CPU, or of a GPU beside it.
     pub fn new(cpu: &CpuEngine, gpu: Option<&Description>) -> Self {
         Key {
             program: env!("CARGO_PKG_VERSION").to_owned(),
@@ -49,13 +50,13 @@ impl Key {
         }
     }
 
-    /// What is kept for it; an empty profile if nothing is.
+    /// The profile kept for this key, or an empty one.
     pub fn profile(&self) -> Profile {
         let found = read().into_iter().find(|kept| kept.key == *self);
         found.map_or_else(Profile::new, |kept| kept.profile)
     }
 
-    /// Keeps a curve beside those that are kept already. That it cannot is logged: it is a cache.
+    /// Stores a curve beside those already kept. A failure is only logged, since this is a cache.
     pub fn keep(&self, function: Function, curve: Curve) {
         let mut all = read();
         let mut own = match all.iter().position(|kept| kept.key == *self) {
@@ -71,7 +72,7 @@ impl Key {
     }
 }
 
-/// The processor's name as the kernel has it, or nothing.
+/// The processor's name as reported by the kernel, or an empty string.
 fn processor() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
@@ -85,18 +86,18 @@ struct Kept {
     profile: Profile,
 }
 
-/// The cache directory's path from a directory that is there, and its names below that.
+/// An existing directory, and the names below it that lead to the cache directory.
 fn place() -> Option<(PathBuf, Vec<&'static str>)> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let given = absolute("XDG_CACHE_HOME").map(|cache| (cache, vec![DIR]));
     given.or_else(|| Some((absolute("HOME")?, vec![".cache", DIR])))
 }
 
-/// The program's directory in the cache, for what was measured; made if need be and `make` says so. Everything on the way to it
-/// below the home directory belongs to the user who calls, so what is in it is theirs.
+/// The program's directory in the cache, for measurements; created if it is missing and `make` is set. The
+/// caller owns every directory on the way to it below the home directory, so they own its content too.
 ///
 /// # Errors
-/// `NotFound` if there is none; EACCES if it is another user's.
+/// `NotFound` if there is none; EACCES if another user owns it.
 pub fn open_dir(make: bool) -> io::Result<OwnedFd> {
     let (start, names) = place().ok_or(io::ErrorKind::NotFound)?;
     open_own(&start, &names, make)
@@ -139,7 +140,7 @@ fn content(dir: &OwnedFd) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Replaces the file at once, so that a reader never sees half of it.
+/// Replaces the file atomically, so that a reader never sees a partial one.
 fn write(kept: &[Kept]) -> io::Result<()> {
     let dir = open_dir(true)?;
     let temporary = format!("engines.{}", std::process::id());
@@ -151,14 +152,14 @@ fn write(kept: &[Kept]) -> io::Result<()> {
         .inspect_err(|_| _ = unlinkat(&dir, &temporary, AtFlags::empty()))
 }
 
-/// Forgets what was measured.
+/// Deletes the stored measurements.
 ///
 /// # Errors
 /// If the file cannot be removed.
 pub fn forget() -> io::Result<()> {
     let removed = open_dir(false).and_then(|dir| Ok(unlinkat(&dir, FILE, AtFlags::empty())?));
     match removed {
-        // In a directory of another user nothing is kept.
+        // Nothing is ever kept in another user's directory.
         Err(e) if e.kind() != io::ErrorKind::NotFound && e.kind() != io::ErrorKind::PermissionDenied => {
             Err(e)
         }

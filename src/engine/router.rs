@@ -14,26 +14,26 @@ use std::{
     thread,
 };
 
-/// Batches of fewer chunks stay on the CPU: they are done there before a GPU has begun.
+/// Batches of fewer chunks stay on the CPU, which finishes them before a GPU would have started.
 const GPU_CHUNKS: usize = 16;
 
-/// What the user asked for.
+/// The user's choice of engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EngineChoice {
-    /// Whatever finishes first.
+    /// For each batch, the engine that should finish first.
     #[default]
     Auto,
     /// CPU only.
     Cpu,
-    /// GPU, or an error if there is none.
+    /// GPU only; an error if there is none.
     Gpu,
 }
 
-/// Small work inline, batches over the engines.
+/// Runs small work inline and distributes batches over the engines.
 pub struct Router {
-    /// The buffers of its batches.
+    /// Pool for the buffers of batches.
     pub buffers: Arc<BufferPool>,
-    /// The CPU.
+    /// The CPU engine.
     pub cpu: Arc<CpuEngine>,
     tally: Tally,
     /// Empty until a GPU has been found.
@@ -41,12 +41,12 @@ pub struct Router {
 }
 
 impl Router {
-    /// Starts the engines; `memory` bounds the buffers in bytes. Starts threads: a process that forks
-    /// into the background does so before. With `Auto` GPUs join in later, and get the batches of a function once that
-    /// has been measured.
+    /// Starts the engines; `memory` bounds the buffers, in bytes. This starts threads, so a process that
+    /// forks into the background must fork first. With `Auto`, GPUs join later, and get batches of a
+    /// function once it has been measured.
     ///
     /// # Errors
-    /// If the chosen engine is not to be had.
+    /// If the chosen engine is not available.
     pub fn new(choice: EngineChoice, memory: usize) -> Result<Self, EngineError> {
         let router = Router::of_cpu(memory);
         match choice {
@@ -62,10 +62,10 @@ impl Router {
         Ok(router)
     }
 
-    /// As with `Auto`, but returns once the GPUs have joined in.
+    /// As `new` with `Auto`, but returns once the GPUs have joined.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no GPU.
     pub fn joined(memory: usize) -> Result<Self, String> {
         let router = Router::of_cpu(memory);
         let (team, _) = Team::beside(&router.cpu)?;
@@ -73,7 +73,7 @@ impl Router {
         Ok(router)
     }
 
-    /// Where the calling thread does everything.
+    /// A router that does all work on the calling thread.
     #[cfg(test)]
     pub(crate) fn of_one_thread(memory: usize) -> Self {
         Router { cpu: Arc::new(CpuEngine::with_threads(1)), ..Router::of_cpu(memory) }
@@ -88,8 +88,8 @@ impl Router {
         }
     }
 
-    /// Opens the GPUs on a thread of its own, which then measures each function that is needed; batches stay with the
-    /// CPU until that is done.
+    /// Opens the GPUs on a separate thread, which then measures each function that is needed. Batches stay
+    /// on the CPU until that is done.
     fn look_for_gpus(&self) {
         let (cpu, team, buffers) =
             (self.cpu.clone(), Arc::downgrade(&self.team), Arc::downgrade(&self.buffers));
@@ -105,9 +105,10 @@ impl Router {
                 log::info!("engine: {} threads of the CPU, and {}", cpu.threads(), found.description());
                 join(&team, &buffers, found);
             }
-            // Ends with the team, whose sender it waits for.
+            // The loop ends when the team, which holds the sender, is dropped.
             for function in needed {
-                // What is written is read some time, and what is read was perhaps changed.
+                // Measure the other direction too: data that is written will be read, and data that is read
+                // may be written.
                 let other = if function.op == Op::Seal { Op::Open } else { Op::Seal };
                 for op in [function.op, other] {
                     let Some(team) = team.upgrade() else { return };
@@ -123,12 +124,13 @@ impl Router {
         }
     }
 
-    /// Threads that work on one batch at most: a batch of fewer than 16 chunks for each keeps some idle.
+    /// Maximum number of threads that work on one batch. A batch with fewer than 16 chunks per thread
+    /// leaves some idle.
     pub fn threads(&self) -> usize {
         self.cpu.threads()
     }
 
-    /// What each engine did: the CPU, then the GPUs.
+    /// Counters of each engine: the CPU first, then the GPUs.
     pub fn counters(&self) -> Vec<EngineCounters> {
         let cpu = self.tally.counters("cpu", format!("{} threads", self.threads()), true);
         let gpus = self.team.get().into_iter().flat_map(|team| &team.gpus).map(|gpu| {
@@ -138,7 +140,7 @@ impl Router {
         [cpu].into_iter().chain(gpus).collect()
     }
 
-    /// Measures a function on every engine of which it is not known.
+    /// Measures a function on every engine that has no measurement of it yet.
     ///
     /// # Errors
     /// If an engine fails.
@@ -154,7 +156,8 @@ impl Router {
     /// Runs a batch and returns when every job has its result.
     ///
     /// # Errors
-    /// If a job is not one (`EngineError::BadJob`, and none was run), or no engine could run the batch.
+    /// `EngineError::BadJob` if a job is invalid (no job was run), or another error if no engine could run
+    /// the batch.
     pub fn run(&self, batch: &mut Batch) -> Result<(), EngineError> {
         let bytes = batch.jobs.iter().map(|job| job.len).fold(0, usize::saturating_add);
         let team = self.team.get().filter(|_| batch.jobs.len() >= GPU_CHUNKS);
@@ -165,7 +168,7 @@ impl Router {
                 let result = gpu.engine.run(batch);
                 gpu.tally.count(&result, batch.jobs.len(), bytes);
                 match result {
-                    // Its input is as it was.
+                    // The input is unchanged, so the CPU can run the batch.
                     Err(EngineError::Failed { .. }) => {
                         drop(turn);
                         self.run_on_cpu(batch, bytes)
@@ -176,33 +179,33 @@ impl Router {
         }
     }
 
-    /// Wipes the buffers that are kept, and ends the processes of GPUs, which wipe their devices. Batches that come before
-    /// [`Router::bring_back`] run on the CPU.
+    /// Wipes the kept buffers and ends the GPU processes, which wipe their devices. Batches that arrive
+    /// before [`Router::bring_back`] run on the CPU.
     pub fn put_away(&self) {
         self.buffers.wipe();
         self.team.get().into_iter().flat_map(|team| &team.gpus).for_each(|gpu| gpu.engine.put_away());
     }
 
-    /// Starts the processes of GPUs again, in the background.
+    /// Restarts the GPU processes in the background.
     pub fn bring_back(&self) {
         self.team.get().into_iter().flat_map(|team| &team.gpus).for_each(|gpu| gpu.engine.bring_back());
     }
 
-    /// Whether long runs of chunks are best opened in place: the CPU then finds them in its caches, but a GPU needs
-    /// a second buffer, so that the CPU can do what it failed to.
+    /// Whether long runs of chunks are best opened in place. The CPU then finds them in its caches. A GPU
+    /// needs a second buffer, so that the CPU can redo a batch that the GPU failed.
     pub fn opens_in_place(&self) -> bool {
         self.team.get().is_none()
     }
 
-    /// Has all cores of the CPU do the parts of some work, each of them once.
+    /// Runs `work` on each part exactly once, on all cores of the CPU.
     ///
     /// # Errors
-    /// If a thread panicked: nothing is known of the parts then.
+    /// If a thread panicked. The state of the parts is then unknown.
     pub fn share<T: Send>(&self, parts: &mut [T], work: impl Fn(&mut T) + Sync) -> Result<(), EngineError> {
         self.cpu.share(parts, work)
     }
 
-    /// Chunks of one file, on this thread, in place; counts as a batch.
+    /// Opens chunks of one file in place on this thread. Counts as a batch.
     ///
     /// # Errors
     /// As `open_few`.
@@ -221,10 +224,10 @@ impl Router {
         result
     }
 
-    /// A few chunks of one file, inline, in place.
+    /// Opens a few chunks of one file in place on this thread.
     ///
     /// # Errors
-    /// The place of the first chunk that does not verify; all are then untouched.
+    /// The position of the first chunk that does not verify. All chunks are then unchanged.
     ///
     /// # Panics
     /// If an index is out of range.
@@ -235,5 +238,5 @@ impl Router {
 
 fn join(place: &OnceLock<Team>, buffers: &BufferPool, team: Team) {
     team.supply(buffers);
-    let _ = place.set(team); // Nobody else sets it.
+    let _ = place.set(team); // This is the only setter.
 }

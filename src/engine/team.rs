@@ -1,4 +1,4 @@
-//! The GPUs that work beside the CPU, what is known of all of them, and which gets a batch.
+//! The GPUs that work beside the CPU: their shared state, and which of them gets a batch.
 
 use super::{
     Batch, BufferPool, CpuEngine, Engine, EngineError, GpuEngine, calibration,
@@ -14,10 +14,10 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
-/// Nanoseconds for each byte that the CPU has to copy because the device does not reach it.
+/// Nanoseconds per byte that the CPU has to copy because the device cannot reach it.
 const COPY: f64 = 0.15;
 
-/// A GPU and what is known of it.
+/// A GPU with its timings, load and counters.
 pub(super) struct Gpu {
     pub engine: GpuEngine,
     pub line: Line,
@@ -31,7 +31,7 @@ impl Drop for Gpu {
     }
 }
 
-/// Counts of what an engine did.
+/// Counters of an engine's work.
 #[derive(Default)]
 pub(super) struct Tally {
     batches: AtomicU64,
@@ -41,7 +41,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Counts what became of a batch that the engine was given.
+    /// Counts the outcome of a batch given to the engine.
     pub fn count(&self, result: &Result<(), EngineError>, chunks: usize, bytes: usize) {
         match result {
             Ok(()) => {
@@ -67,26 +67,26 @@ impl Tally {
     }
 }
 
-/// What an engine did since the start.
+/// An engine's counters since the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineCounters {
     /// `cpu`, or `gpu` and a number.
     pub name: String,
-    /// What it is.
+    /// Device name, or the number of CPU threads.
     pub description: String,
-    /// Batches that it did. Chunks that are done one by one are in no batch.
+    /// Completed batches. Chunks processed one by one belong to no batch.
     pub batches: u64,
-    /// Chunks of those.
+    /// Chunks in those batches.
     pub chunks: u64,
-    /// Bytes of those.
+    /// Bytes in those batches.
     pub bytes: u64,
-    /// Batches that it failed at; the CPU did them.
+    /// Batches that it failed; the CPU did them instead.
     pub failed: u64,
-    /// Whether it takes batches.
+    /// Whether it accepts batches.
     pub in_service: bool,
 }
 
-/// The CPU's and the GPUs' lines.
+/// The lines of the CPU and the GPUs.
 pub(super) struct Team {
     /// `None`: every batch that is not small goes to a GPU.
     cpu: Option<Partner>,
@@ -98,13 +98,14 @@ struct Partner {
     line: Line,
     threads: usize,
     pressure: CpuPressure,
-    /// Functions that have to be measured before a GPU gets a batch, each asked for once at a time.
+    /// Functions to measure before a GPU gets a batch. `asked` keeps each from being queued twice.
     wanted: Sender<Function>,
     asked: Vec<AtomicBool>,
 }
 
 impl Partner {
-    /// What a batch costs the CPU: until it should be done, and what others lose.
+    /// Cost of a batch on the CPU: nanoseconds until it should finish, plus the price of what other threads
+    /// lose.
     fn cost(&self, work: Work) -> u64 {
         let active = self.line.active();
         let own = if active > 0 { active + self.threads - 1 } else { 0 };
@@ -114,31 +115,31 @@ impl Partner {
 
     fn want(&self, function: Function) {
         if !self.asked[function.number()].swap(true, Relaxed) {
-            let _ = self.wanted.send(function); // Without a thread that measures it, it stays unknown.
+            let _ = self.wanted.send(function); // Fails if no thread is left to measure it.
         }
     }
 }
 
-/// Where a batch goes.
+/// The engine chosen for a batch.
 pub(super) enum Choice<'a> {
     Cpu(Turn<'a>),
     Gpu(&'a Gpu, Turn<'a>),
 }
 
 impl Team {
-    /// All devices; every batch that is not small goes to one of them.
+    /// A team of all devices. Every batch that is not small goes to one of them.
     ///
     /// # Errors
-    /// If there is none that works: why the first does not.
+    /// If no device works: the error of the first.
     pub fn of_gpus() -> Result<Self, String> {
         let gpu = |engine| Gpu { engine, line: Line::new(&Profile::new()), tally: Tally::default() };
         Ok(Team { cpu: None, gpus: working()?.into_iter().map(gpu).collect() })
     }
 
-    /// The devices beside the CPU, and the functions that they need measured, as they come to be needed.
+    /// A team of the CPU and all devices. The receiver yields functions as they need measuring.
     ///
     /// # Errors
-    /// If there is no device that works: why the first does not.
+    /// If no device works: the error of the first.
     pub fn beside(cpu: &CpuEngine) -> Result<(Self, Receiver<Function>), String> {
         let gpu = |engine: GpuEngine| {
             let line = Line::new(&Key::new(cpu, Some(engine.description())).profile());
@@ -156,8 +157,8 @@ impl Team {
         Ok((Team { cpu: Some(partner), gpus }, needed))
     }
 
-    /// Measures a function on every engine in service of which it is not known. It may be wanted again afterwards, for
-    /// one that was out of service or failed.
+    /// Measures a function on every engine in service that has no measurement of it yet. It may be
+    /// requested again afterwards, for an engine that was out of service or failed.
     ///
     /// # Errors
     /// If an engine fails.
@@ -174,7 +175,7 @@ impl Team {
         if known(&partner.line) && in_service().all(|gpu| known(&gpu.line)) {
             return Ok(());
         }
-        // Keeps no buffer: memory is the mount's, not this one's.
+        // Keeps no buffers: the memory belongs to the mount, not to this measurement.
         let pool = BufferPool::new(0);
         let measure = |engine: &dyn Engine, line: &Line, key: Key| {
             if !known(line) {
@@ -197,8 +198,8 @@ impl Team {
         Ok(())
     }
 
-    /// Has the pool take memory that the devices reach: of each of them in turn, two buffers at a time, because a
-    /// batch has two.
+    /// Makes the pool allocate memory that the devices can reach. The devices take turns, two buffers at a
+    /// time because a batch has two.
     pub fn supply(&self, pool: &BufferPool) {
         let sources: Vec<_> = self.gpus.iter().map(|gpu| gpu.engine.memory()).collect();
         let next = AtomicUsize::new(0);
@@ -208,7 +209,7 @@ impl Team {
         }));
     }
 
-    /// The engine on which the batch costs least; `None` if that can be none but the CPU.
+    /// The engine on which the batch costs least. `None` if only the CPU can run it.
     pub fn choose(&self, batch: &Batch, bytes: usize) -> Option<Choice<'_>> {
         let work = Work { function: Function::of(batch)?, bytes };
         let in_service = || self.gpus.iter().filter(|gpu| gpu.engine.in_service());
@@ -227,20 +228,20 @@ impl Team {
         }
     }
 
-    /// Nanoseconds for copying what the device does not reach.
+    /// Nanoseconds for copying buffers that the device cannot reach.
     fn copying(&self, gpu: &Gpu, batch: &Batch) -> u64 {
         let far = [&batch.input, &batch.output].into_iter().filter(|buffer| !gpu.engine.reaches(buffer));
         (far.map(|buffer| buffer.len() as f64).sum::<f64>() * COPY) as u64
     }
 
-    /// The devices.
+    /// Names of the devices.
     pub fn description(&self) -> String {
         let names: Vec<&str> = self.gpus.iter().map(|gpu| gpu.engine.description().name.as_str()).collect();
         names.join(", ")
     }
 }
 
-/// Every device that works, one at least. What the others lack is logged.
+/// Every device that works; at least one. The errors of the others are logged.
 fn working() -> Result<Vec<GpuEngine>, String> {
     let opened = GpuEngine::open_all().map_err(|error| error.to_string())?;
     let (mut engines, mut first, several) = (Vec::new(), None, opened.len() > 1);

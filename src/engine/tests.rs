@@ -1,4 +1,4 @@
-//! Every engine against chunks sealed one by one, and against batches that no engine may run.
+//! Compares every engine with chunks sealed one by one, and gives it batches that no engine may run.
 
 use super::*;
 use crate::crypto::{
@@ -10,15 +10,15 @@ use crate::crypto::{
 use proptest::prelude::*;
 use std::{sync::Arc, thread};
 
-/// The engines under test; each must make the bytes of `ChunkKeys`.
+/// The engines under test. Each must produce the same bytes as `ChunkKeys`.
 fn engines() -> Vec<Box<dyn Engine>> {
     vec![Box::new(CpuEngine::with_threads(1)), Box::new(CpuEngine::with_threads(4))]
 }
 
-/// Ciphers with integrity functions.
+/// Number of pairs of cipher and integrity function.
 const PAIRS: usize = Cipher::ALL.len() * Integrity::ALL.len();
 
-/// Keys of every cipher with every integrity function.
+/// Keys for every cipher with every integrity function.
 fn all_keys() -> Vec<Arc<ChunkKeys>> {
     let pairs = Cipher::ALL.into_iter().flat_map(|c| Integrity::ALL.into_iter().map(move |i| (c, i)));
     pairs
@@ -30,13 +30,13 @@ fn all_keys() -> Vec<Arc<ChunkKeys>> {
         .collect()
 }
 
-/// The `n`th job: chunks of all keys and many lengths, some apart from their neighbours.
+/// The `n`th job. The jobs use all keys and many lengths, and some have gaps before them.
 fn job(n: usize, len: usize, offset: usize) -> ChunkJob {
     let id = ChunkId { index: n as u64 * 0x12_3456, epoch: n as u64, nonce: [n as u8; 10] };
     ChunkJob { key: n % PAIRS, id, len, offset, tag: [0; 16], ok: false }
 }
 
-/// A batch of chunks with these lengths and gaps over a fixed pattern.
+/// A batch of chunks with these lengths and gaps, over a fixed pattern.
 fn batch(pool: &BufferPool, op: Op, layout: &[(usize, usize)]) -> Batch {
     let total = layout.iter().map(|(len, gap)| len + gap).sum();
     let (mut input, mut output) = pool.get_pair(total);
@@ -52,8 +52,8 @@ fn batch(pool: &BufferPool, op: Op, layout: &[(usize, usize)]) -> Batch {
     Batch { op, keys: all_keys(), jobs: jobs.collect(), input, output }
 }
 
-/// Seals the layout with `engine`, compares every chunk with one sealed alone, then opens what it sealed
-/// with some chunks broken.
+/// Seals the layout with `engine` and compares every chunk with one sealed alone. Then corrupts some of the
+/// chunks and opens all of them.
 fn engine_agrees(engine: &dyn Engine, layout: &[(usize, usize)]) {
     let pool = BufferPool::new(usize::MAX);
     let mut sealed = batch(&pool, Op::Seal, layout);
@@ -109,8 +109,8 @@ fn empty_small_and_large_batches_agree_with_single_chunks() {
     }
 }
 
-/// One chunk, sealed with keys of the same bytes by every pair of functions: the ciphertexts of two ciphers
-/// differ, and so do the tags of two pairs.
+/// One chunk, sealed by every pair of functions with keys of the same bytes: the ciphertexts of different
+/// ciphers differ, and so do the tags of different pairs.
 #[test]
 fn no_two_functions_seal_alike() {
     let pool = BufferPool::new(usize::MAX);
@@ -209,7 +209,7 @@ fn many_callers_share_one_engine() {
     });
 }
 
-/// Makes a good batch a bad one.
+/// Makes a good batch invalid.
 type Spoil = fn(&mut Batch);
 
 #[test]

@@ -1,4 +1,4 @@
-//! Whole runs over files that others change while they are read.
+//! Whole runs over files that change while they are read.
 
 use super::{source::Contents, *};
 use crate::crypto::hash::{Digest, Function};
@@ -11,10 +11,10 @@ use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-/// What happens to a file, given a handle to write with.
+/// A change to a file, given a handle for writing.
 type Change<'a> = &'a (dyn Fn(&File) + Sync);
 
-/// Plain files that change before each read, once their size was told.
+/// Plain files that change before each read, once their size has been queried.
 struct Changing<'a>(Change<'a>);
 
 struct Open<'a> {
@@ -66,7 +66,7 @@ impl<'a> Source for Changing<'a> {
     }
 }
 
-/// Hashes a folder by some functions, with that change before the reads of its files.
+/// Hashes a folder with these functions; `change` runs before each read of its files.
 fn records(root: &Path, names: &[&str], threads: usize, change: Change) -> Vec<Record> {
     let functions: Vec<Function> = names.iter().map(|name| Function::from_name(name).unwrap()).collect();
     let (stop, progress) = (AtomicBool::new(false), Progress::default());
@@ -80,7 +80,7 @@ fn content(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 37 + i / 253 + len) as u8).collect()
 }
 
-/// Files of these lengths.
+/// A folder with files of these lengths.
 fn folder(lens: &[usize]) -> (tempfile::TempDir, Vec<PathBuf>) {
     let place = tempfile::tempdir().unwrap();
     let paths = lens.iter().enumerate().map(|(number, len)| {
@@ -108,7 +108,7 @@ fn a_thread_that_panics_ends_the_run() {
     }
 }
 
-/// However much is cut off.
+/// Regardless of how much is cut off.
 #[test]
 fn a_file_that_is_shortened_while_it_is_read_has_no_digest() {
     const LEN: u64 = (3 << 20) + 2000;

@@ -1,4 +1,4 @@
-//! What a thread has in flight on a GPU: slots, and the messages in them.
+//! A thread's work in flight on a GPU: slots, and the messages in them.
 
 use super::{
     gpu::{self, Gpu, InFlight, MessageSlot},
@@ -11,12 +11,12 @@ use crate::crypto::hash::{
 };
 use std::{collections::VecDeque, ops::Range, path::PathBuf, sync::Arc};
 
-/// A thread's slots of the device: free, or in flight, the oldest first.
+/// A thread's slots of the device: free, or in flight, oldest first.
 pub(super) struct GpuSlots<'a, C: Content> {
     pub gpu: &'a Gpu,
     pub free: Vec<MessageSlot>,
     pub in_flight: VecDeque<(InFlight, Messages<C>)>,
-    /// How many were completed.
+    /// Number of completed slots.
     pub completed: u64,
 }
 
@@ -28,14 +28,14 @@ pub(super) struct Messages<C: Content> {
 
 /// A message, or a part of one.
 pub(super) struct Item<C: Content> {
-    /// Where it is in the slot.
+    /// Byte range in the slot.
     pub place: Range<usize>,
     pub origin: Origin<C>,
 }
 
-/// What a message belongs to.
+/// The file that a message belongs to.
 pub(super) enum Origin<C: Content> {
-    /// A part of a long file.
+    /// A part of a long file, with its index.
     Part(Arc<Tree<C>>, u64),
     /// A short file: its number in the order of the output, and its path.
     File(u64, PathBuf),
@@ -52,7 +52,7 @@ impl<C: Content> Messages<C> {
         Messages { md6: md6.clone(), items: Vec::new() }
     }
 
-    /// Where the next message goes.
+    /// Offset for the next message.
     pub(super) fn end(&self) -> usize {
         self.items.last().map_or(0, |item| item.place.end.next_multiple_of(16))
     }
@@ -62,13 +62,13 @@ impl<C: Content> Messages<C> {
         self.items.len() < gpu::TREES && self.end() + len <= gpu::BYTES
     }
 
-    /// Adds a short file that was read to `end`.
+    /// Adds a short file whose content was read to the offset `end`.
     pub(super) fn add_file(&mut self, number: u64, path: PathBuf, len: usize) {
         let at = self.end();
         self.items.push(Item { place: at..at + len, origin: Origin::File(number, path) });
     }
 
-    /// The messages as the device takes them.
+    /// Describes the messages to the device.
     pub(super) fn trees(&self) -> Vec<forest::Tree> {
         let tree = |item: &Item<C>| forest::Tree {
             data: item.place.start as u64,
@@ -80,7 +80,7 @@ impl<C: Content> Messages<C> {
 }
 
 impl<C: Content> Origin<C> {
-    /// The number of the part, if it is one of several.
+    /// The part's index, if it is one of several.
     pub(super) fn part(&self) -> Option<u64> {
         match self {
             Origin::Part(tree, index) if tree.parts() > 1 => Some(*index),
@@ -89,7 +89,7 @@ impl<C: Content> Origin<C> {
     }
 }
 
-/// The only function, if a GPU supports it. Then a GPU hashes short files too.
+/// The only function, if there is just one and a GPU supports it. A GPU then hashes short files, too.
 pub(super) fn gpu_function(functions: &[Function]) -> Option<&Md6> {
     match functions {
         [Function::Md6(md6)] => Some(md6),

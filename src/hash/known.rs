@@ -1,5 +1,5 @@
-//! Compares files with lists of known hashes: which are known, moved or new, and which known files are missing. The
-//! verdicts are those of hashdeep.
+//! Compares files with lists of known hashes: which files are known, moved or new, and which known files
+//! are missing. The verdicts are those of hashdeep.
 
 use super::{list::KnownFile, worker::Hashed};
 use crate::crypto::hash::Digest;
@@ -23,7 +23,7 @@ pub enum Verdict<'a> {
 pub struct Known {
     files: Vec<KnownFile>,
     found: Vec<bool>,
-    /// By function and digest, in the lists' order.
+    /// Numbers of the known files by function and digest, in the lists' order.
     index: HashMap<(usize, Digest), Vec<usize>>,
 }
 
@@ -32,9 +32,9 @@ pub struct Known {
 pub struct Audit {
     /// Files that agree with the lists.
     pub matched: u64,
-    /// Files of which only some hashes agree with the lists.
+    /// Files for which only some hashes agree with the lists.
     pub partial: u64,
-    /// Files that are known only by another name.
+    /// Files known only by another name.
     pub moved: u64,
     /// Files that are not known.
     pub new: u64,
@@ -55,7 +55,7 @@ impl Audit {
         }
     }
 
-    /// Whether every known file was found under its name and unchanged, and no other file was.
+    /// Whether every known file was found, unchanged and under its name, and no other files were found.
     pub fn passed(&self) -> bool {
         *self == Audit { matched: self.matched, ..Audit::default() }
     }
@@ -118,7 +118,7 @@ impl Known {
     }
 }
 
-/// Whether the size and all digests that a list has of a file agree.
+/// Whether the size and all digests agree with those in the list. Values that the list lacks are ignored.
 fn is_equal(known: &KnownFile, hashed: &Hashed) -> bool {
     let digests = known.digests.iter().zip(&hashed.digests);
     known.size.is_none_or(|size| size == hashed.size)

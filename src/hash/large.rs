@@ -14,7 +14,7 @@ use std::{
 
 /// An open long file.
 pub(super) struct Large<C> {
-    /// Its number in the order of the output.
+    /// Number in the order of the output.
     pub number: u64,
     pub path: PathBuf,
     pub content: C,
@@ -22,7 +22,7 @@ pub(super) struct Large<C> {
     results: Mutex<Results>,
 }
 
-/// The digests so far, and how many functions are not done.
+/// The digests so far, and the number of functions that are not done.
 struct Results {
     digests: Vec<Option<Digest>>,
     left: usize,
@@ -60,7 +60,7 @@ impl<C> Large<C> {
 /// A long file and one of the functions that hash it.
 pub(super) struct Pass<C: Content> {
     pub large: Arc<Large<C>>,
-    /// Its number among the functions.
+    /// Index of the function.
     pub function: usize,
 }
 

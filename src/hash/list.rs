@@ -1,8 +1,8 @@
-//! Files with lists of hashes: in the format of hashdeep, or of sha3sum and the other `*sum` programs.
+//! Lists of hashes, in the format of hashdeep, or of sha3sum and the other `*sum` programs.
 //!
-//! The format of hashdeep has a header that names the functions; a line is `size,digest,…,name`. The other has lines
-//! `digest  name`. A name that would break its line is escaped as the `*sum` programs do: the line begins with a
-//! backslash, and the name contains `\n`, `\r` and `\\`.
+//! The hashdeep format has a header that names the functions; each line is `size,digest,…,name`. The other
+//! format has lines `digest  name`. A name that would break its line is escaped as the `*sum` programs do: the
+//! line begins with a backslash, and the name contains `\n`, `\r` and `\\`.
 
 use crate::crypto::hash::{Digest, Function};
 use std::{
@@ -14,27 +14,27 @@ use std::{
 
 /// The first line of a hashdeep list.
 const MAGIC: &[u8] = b"%%%% HASHDEEP-1.0";
-/// The beginning of the second line.
+/// Start of the second line.
 const COLUMNS: &[u8] = b"%%%% size,";
 
 /// A line of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownFile {
-    /// The name as the list has it.
+    /// The name as written in the list.
     pub path: PathBuf,
-    /// Bytes, if the list says so.
+    /// In bytes, if the list contains sizes.
     pub size: Option<u64>,
-    /// For each requested function its digest, if the list has it.
+    /// The digest for each requested function, if the list contains it.
     pub digests: Vec<Option<Digest>>,
 }
 
 /// Why a list cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
-    /// No column belongs to a function that is computed.
+    /// No column belongs to a requested function.
     #[error("the list has none of the hashes that are computed; it has: {0}")]
     OtherFunctions(String),
-    /// A list without a header does not say which of several functions its digests are of.
+    /// A list without a header does not say which of several functions its digests belong to.
     #[error("the list does not name its function: compute a single one")]
     Ambiguous,
     /// A line does not fit the format.
@@ -42,7 +42,8 @@ pub enum ListError {
     Line(usize),
 }
 
-/// The known functions that the header of a hashdeep list names; `None` for other lists.
+/// The functions named in the header of a hashdeep list, without unknown ones. `None` for other lists, or
+/// if no function is known.
 pub fn functions_of(list: &[u8]) -> Option<Vec<Function>> {
     let header = columns(list)?;
     let names = header.iter().filter_map(|name| Function::from_name(name));
@@ -63,10 +64,10 @@ pub fn columns(list: &[u8]) -> Option<Vec<String>> {
     Some(functions.to_vec())
 }
 
-/// Reads the digests of these functions from a list.
+/// Parses the digests of these functions from a list.
 ///
 /// # Errors
-/// If it has none of their digests, or a line is malformed.
+/// If the list contains none of their digests, or a line is malformed.
 pub fn parse(list: &[u8], functions: &[Function]) -> Result<Vec<KnownFile>, ListError> {
     let header = columns(list);
     let wanted: Vec<Option<usize>> = match &header {
@@ -152,7 +153,7 @@ fn name(field: &[u8], escaped: bool) -> Option<PathBuf> {
     Some(OsString::from_vec(plain).into())
 }
 
-/// Writes the header of a hashdeep list that was made in `folder`.
+/// Writes the header of a hashdeep list created in `folder`.
 ///
 /// # Errors
 /// The writer's.
@@ -179,7 +180,7 @@ pub fn write_hashdeep(out: &mut dyn Write, size: u64, digests: &[Digest], path: 
     write_name(out, name, escape)
 }
 
-/// Writes a line as sha3sum does.
+/// Writes a line in the format of sha3sum.
 ///
 /// # Errors
 /// The writer's.

@@ -1,4 +1,4 @@
-//! The tasks of long files: a part of one, or a turn of several side by side.
+//! Tasks for long files: a part of one file, or a turn of several files side by side.
 
 use super::{
     serial::{LANES, Lane},
@@ -9,13 +9,13 @@ use super::{
 use crate::crypto::hash::{Function, Serial};
 use std::sync::Arc;
 
-/// Bytes of each of several files that are read and hashed at a time.
+/// Bytes read and hashed per step, for each of several files.
 const STEP: usize = 128 << 10;
-/// Steps of each file until the files are shared anew: some milliseconds.
+/// Steps of each file before the files are redistributed: some milliseconds.
 const TURN: usize = 16;
 
 impl<S: Source> Worker<'_, S> {
-    /// Hashes a part, here or on a GPU.
+    /// Hashes a part on the CPU or on a GPU.
     pub(super) fn part(&mut self, tree: Arc<Tree<S::Content>>, index: u64) {
         let function = &self.functions()[tree.pass.function];
         if let Function::Md6(md6) = function
@@ -36,8 +36,8 @@ impl<S: Source> Worker<'_, S> {
         self.take_part(&tree, index, hashed);
     }
 
-    /// Hashes several long files side by side for a turn, or until one ends. The others go back to the queue, where
-    /// idle threads find their share of them: no file has to wait for the thread that began it.
+    /// Hashes several long files side by side for one turn, or until one ends. The others return to the
+    /// queue, where idle threads take their share, so no file is tied to the thread that began it.
     pub(super) fn serial(&mut self, mut lanes: Vec<Lane<S::Content>>) {
         let taken = lanes.len();
         for _ in 0..TURN {
@@ -49,7 +49,7 @@ impl<S: Source> Worker<'_, S> {
         self.queue.put_back(lanes, taken);
     }
 
-    /// Hashes the next step of each file. Removes files that end or cannot be read.
+    /// Hashes the next step of each file. Removes files that are done or cannot be read.
     fn advance(&mut self, lanes: &mut Vec<Lane<S::Content>>) {
         let Some(Lane { pass, serial, .. }) = lanes.first() else { return };
         let (function, step) = (pass.function, STEP - STEP % serial.block());

@@ -1,10 +1,11 @@
-//! Hashing of files and folders: finds the files, reads and hashes them on all cores, compares them with lists of
-//! known hashes, and finds files that share pieces. Files are on a plain filesystem or in a vault (`source`). The
-//! output is made elsewhere.
+//! Hashing of files and folders. Finds the files, reads and hashes them on all cores, compares them with
+//! lists of known hashes, and finds files that share pieces. The files are on a plain filesystem or in a
+//! vault (`source`). The output is formatted elsewhere.
 //!
-//! Short files are read into one buffer and hashed as one batch, so that the lanes of a vector are filled from
-//! different files (`short`). Long files are cut into parts that all threads share, or several are hashed at once if
-//! the function cannot be cut (`long`). A GPU hashes while the threads read on (`gpu`, `offload`).
+//! Short files are read into one buffer and hashed as one batch, so that different files fill the lanes of
+//! a vector (`short`). Long files are split into parts that all threads share. If the function does not
+//! allow that, several files are hashed side by side (`long`). A GPU hashes while the threads continue
+//! reading (`gpu`, `offload`).
 
 pub mod gpu;
 mod in_flight;

@@ -1,5 +1,5 @@
-//! Hashing on a GPU while the thread reads on: slots are filled, submitted and completed. The CPU checks samples, and
-//! hashes what a failed device did not.
+//! Hashing on a GPU while the thread continues reading: slots are filled, submitted and completed. The CPU
+//! checks samples, and hashes the messages that a failed device did not.
 
 use super::{
     gpu::{self, Failed, MessageSlot},
@@ -14,7 +14,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// The CPU checks a message of one in this many slots.
+/// The CPU checks one message in one of this many slots.
 const SAMPLE: u64 = 16;
 
 /// The value at the top of a message's tree, computed by the CPU.
@@ -26,7 +26,7 @@ fn value(md6: &Md6, message: &[u8], part: Option<u64>) -> md6::Value {
 }
 
 impl<S: Source> Worker<'_, S> {
-    /// A slot to read into, if the device shall hash the next messages.
+    /// A slot to read into, if the device should hash the next messages.
     pub(super) fn slot(&mut self) -> Option<MessageSlot> {
         if !self.gpu_slots.as_ref()?.gpu.serves() {
             self.drop_slots();
@@ -126,7 +126,7 @@ impl<S: Source> Worker<'_, S> {
         }
     }
 
-    /// Completes what a device out of service still has in flight, and drops the slots.
+    /// Completes the slots in flight on a device that is out of service, and drops the slots.
     fn drop_slots(&mut self) {
         self.complete_all();
         if let Some(slots) = &mut self.gpu_slots {
@@ -134,7 +134,7 @@ impl<S: Source> Worker<'_, S> {
         }
     }
 
-    /// Hashes a message of every `SAMPLE`th slot on the CPU too and compares.
+    /// Hashes one message of every `SAMPLE`th slot on the CPU as well, and compares the values.
     fn verify_sample(&mut self, slot: &MessageSlot, messages: &Messages<S::Content>) -> bool {
         let Some(slots) = &mut self.gpu_slots else { return true };
         let number = slots.completed;
@@ -147,7 +147,7 @@ impl<S: Source> Worker<'_, S> {
         value(&messages.md6, &slot.messages()[item.place.clone()], item.origin.part()) == slot.values()[at]
     }
 
-    /// Takes the device out of service and hashes its messages on the CPU.
+    /// Takes the device out of service and hashes the slot's messages on the CPU.
     fn fall_back_to_cpu(&mut self, failed: Failed, messages: Messages<S::Content>) {
         if let Some(slots) = &mut self.gpu_slots {
             slots.gpu.fail(&failed.fault);
@@ -160,7 +160,7 @@ impl<S: Source> Worker<'_, S> {
         self.deliver(messages, &values);
     }
 
-    /// Takes the values as the results of the messages.
+    /// Delivers the values as the results of the messages.
     fn deliver(&mut self, messages: Messages<S::Content>, values: &[[u8; VALUE]]) {
         let mut files = Vec::new();
         for (item, value) in messages.items.into_iter().zip(values) {

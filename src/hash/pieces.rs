@@ -1,4 +1,5 @@
-//! Files that share pieces: each file is cut, the pieces are hashed, and equal hashes are equal pieces.
+//! Finds files that share pieces: each file is cut, the pieces are hashed, and pieces with equal hashes are
+//! equal.
 
 use super::{
     source::{Content, Source},
@@ -18,7 +19,7 @@ use std::{
 
 /// Bytes read at a time.
 const WINDOW: usize = 1 << 20;
-/// A piece that more files than this share is ignored: it says nothing about any two of them.
+/// A piece shared by more files than this is ignored: it says nothing about any two of them.
 const COMMON: usize = 256;
 
 /// The allowed average sizes of pieces. A size must also be a power of two.
@@ -29,28 +30,29 @@ pub const PIECE_SIZES: std::ops::RangeInclusive<usize> = 512..=64 << 10;
 pub enum Cut {
     /// Into pieces of this length. Finds only equal pieces at multiples of it.
     Fixed(usize),
-    /// At places that depend on the content (FastCDC, 2020). Pieces have this length on average, at least a quarter of
-    /// it and at most four times it. Finds equal pieces at any offset.
+    /// At positions that depend on the content (FastCDC, 2020). Pieces have this length on average; they are
+    /// at least a quarter and at most four times as long. Finds equal pieces at any offset.
     Content(usize),
 }
 
 /// A file that was cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CutFile {
-    /// Its path.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Bytes.
+    /// In bytes.
     pub size: u64,
 }
 
-/// Two files that share pieces: their numbers, the smaller first, and the bytes of those pieces.
+/// Two files that share pieces, by number with the smaller first, and the bytes of those pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overlap {
     /// The first file.
     pub a: usize,
     /// The second file.
     pub b: usize,
-    /// Bytes of the shared pieces. A piece counts as often as both files have it.
+    /// Bytes of the shared pieces. A piece that occurs several times counts as often as it occurs in both
+    /// files.
     pub bytes: u64,
 }
 
@@ -59,7 +61,8 @@ pub struct Overlap {
 pub struct Matches {
     /// The files, in the order of their paths.
     pub files: Vec<CutFile>,
-    /// Groups of files with the same content, empty ones left out; only the first of each is compared with others.
+    /// Groups of files with the same content, without empty files. Only the first file of each group is
+    /// compared with others.
     pub identical: Vec<Vec<usize>>,
     /// Pairs that share pieces, most bytes first.
     pub overlaps: Vec<Overlap>,
@@ -74,7 +77,7 @@ pub struct Matches {
 struct Piece {
     hash: [u8; 32],
     len: u32,
-    /// All its bytes are the same.
+    /// All its bytes are equal.
     plain: bool,
 }
 
@@ -84,8 +87,8 @@ struct Pieces {
     pieces: Vec<Piece>,
 }
 
-/// Cuts every file below `roots` and compares the pieces. Pieces in which all bytes are the same are ignored. Once
-/// `options.stop` is set, the result may be incomplete.
+/// Cuts every file below `roots` and compares the pieces. Pieces whose bytes are all equal are ignored.
+/// Once `options.stop` is set, the result may be incomplete.
 pub fn find<S: Source>(source: &S, roots: &[PathBuf], cut: Cut, options: &Options) -> Matches {
     let mut found = Vec::new();
     walk(source, roots, options.stop, &mut |file| found.push(file));
@@ -112,7 +115,7 @@ pub fn find<S: Source>(source: &S, roots: &[PathBuf], cut: Cut, options: &Option
     let mut all = Vec::new();
     let mut cut_files = cut_files.into_inner();
     cut_files.sort_by(|(a, _), (b, _)| a.cmp(b));
-    // A path may be given twice, or together with its folder.
+    // A path may be given twice, or along with its folder.
     cut_files.dedup_by(|(a, _), (b, _)| a == b);
     for (path, result) in cut_files {
         match result {
@@ -159,7 +162,7 @@ fn pieces(
     }
 }
 
-/// Makes all cuts that do not depend on bytes not read yet; with `ended`, all cuts.
+/// Makes all cuts that do not depend on unread bytes; with `ended`, all cuts.
 fn parts(data: &[u8], cut: Cut, ended: bool) -> (Vec<&[u8]>, usize) {
     let mut parts = Vec::new();
     let mut used = 0;
@@ -171,7 +174,7 @@ fn parts(data: &[u8], cut: Cut, ended: bool) -> (Vec<&[u8]>, usize) {
         }
         Cut::Content(size) => {
             for chunk in FastCDC::new(data, size / 4, size, size * 4) {
-                // A cut near the end may only be the end of what was read.
+                // A cut near the end may be only the end of the bytes read so far.
                 if !ended && data.len() - chunk.offset < size * 4 {
                     break;
                 }
@@ -184,7 +187,7 @@ fn parts(data: &[u8], cut: Cut, ended: bool) -> (Vec<&[u8]>, usize) {
 }
 
 fn compare(all: &[Pieces], matches: &mut Matches) {
-    // The first file of each content.
+    // The first file with each content.
     let mut firsts: HashMap<&[Piece], usize> = HashMap::new();
     let mut groups: HashMap<usize, Vec<usize>> = HashMap::new();
     let mut entries: Vec<(Piece, usize)> = Vec::new();
@@ -202,7 +205,7 @@ fn compare(all: &[Pieces], matches: &mut Matches) {
     entries.sort_unstable();
     let mut shared: HashMap<(usize, usize), u64> = HashMap::new();
     for equal in entries.chunk_by(|a, b| a.0 == b.0) {
-        // Per file: how often it has the piece.
+        // Per file: how often it contains the piece.
         let files: Vec<(usize, u64)> =
             equal.chunk_by(|a, b| a.1 == b.1).map(|of_file| (of_file[0].1, of_file.len() as u64)).collect();
         if files.len() > COMMON {

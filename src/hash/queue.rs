@@ -1,5 +1,5 @@
-//! The tasks of all threads: files in batches, parts of long files, and long files that are hashed several at
-//! once. Long files go first because they take longest.
+//! The tasks of all threads: batches of files, parts of long files, and long files that are hashed several
+//! at once. Long files come first because they take longest.
 
 use super::{
     serial::{LANES, Lane},
@@ -12,47 +12,47 @@ use std::{collections::VecDeque, sync::Arc, thread};
 
 /// Files in a batch.
 const BATCH: usize = 64;
-/// Files that may wait in the queue before the walk has to.
+/// Maximum number of files in the queue before the walk has to wait.
 const WAITING_MAX: usize = 16 << 10;
 
-/// A file to be hashed: its number in the order of the output, and where it is.
+/// A file to hash: its number in the order of the output, and where it is.
 pub(super) type Job<P> = (u64, Found<P>);
 
-/// Something for a thread to do.
+/// A task for a thread.
 pub(super) enum Task<P, C: Content> {
     /// Files of any length.
     Batch(Vec<Job<P>>),
     /// A part of a long file.
     Part(Arc<Tree<C>>, u64),
-    /// Long files of one function, side by side.
+    /// Long files of one function, to hash side by side.
     Serial(Vec<Lane<C>>),
 }
 
 pub(super) struct Queue<P, C: Content> {
     state: Mutex<State<P, C>>,
-    /// Something can be taken, or all is done.
+    /// A task is available, or everything is done.
     ready: Condvar,
     /// There is room for more files.
     room: Condvar,
     threads: usize,
-    /// Files that may wait.
+    /// Maximum number of files in the queue.
     waiting: usize,
 }
 
 struct State<P, C: Content> {
     filling: Vec<Job<P>>,
     batches: VecDeque<Vec<Job<P>>>,
-    /// Long files of tree functions, with the number of the part that is next.
+    /// Long files of tree functions, each with the index of its next part.
     trees: VecDeque<(Arc<Tree<C>>, u64)>,
-    /// Long files of other functions. Those that were begun come first.
+    /// Long files of other functions. Those already begun come first.
     serials: VecDeque<Lane<C>>,
-    /// How many of those are being hashed.
+    /// Number of those that are being hashed.
     serials_taken: usize,
     /// More files may be found.
     walking: bool,
-    /// No task is given out any more.
+    /// No more tasks are given out.
     abandoned: bool,
-    /// Tasks in progress: they may add long files.
+    /// Tasks in progress. They may add long files.
     busy: usize,
 }
 
@@ -90,7 +90,7 @@ impl<P, C: Content> Queue<P, C> {
         }
     }
 
-    /// Adds a file that was found. Waits while the queue is full.
+    /// Adds a file. Blocks while the queue is full.
     pub(super) fn add(&self, job: Job<P>) {
         let mut state = self.state.lock();
         state.filling.push(job);
@@ -104,7 +104,7 @@ impl<P, C: Content> Queue<P, C> {
         }
     }
 
-    /// Says that all files were found.
+    /// Records that all files have been found.
     pub(super) fn found_all(&self) {
         let mut state = self.state.lock();
         let batch = std::mem::take(&mut state.filling);
@@ -127,7 +127,7 @@ impl<P, C: Content> Queue<P, C> {
         self.ready.notify_one();
     }
 
-    /// Puts back the unfinished ones of `taken` long files.
+    /// Returns `taken` long files: those in `left` are unfinished.
     pub(super) fn put_back(&self, left: Vec<Lane<C>>, taken: usize) {
         let mut state = self.state.lock();
         state.serials_taken -= taken;
@@ -137,13 +137,13 @@ impl<P, C: Content> Queue<P, C> {
         }
     }
 
-    /// Long files that a thread hashes side by side. A vector costs the same however few of its lanes are used, but
-    /// the files are shared by all threads, so that none is idle.
+    /// Number of long files that a thread hashes side by side. A vector costs the same however few of its
+    /// lanes are used, but the files are divided among all threads so that none is idle.
     fn share(&self, state: &State<P, C>) -> usize {
         (state.serials.len() + state.serials_taken).div_ceil(self.threads).clamp(1, LANES)
     }
 
-    /// Takes up to `most` more parts of long files of this function.
+    /// Takes up to `most` further parts of long files of this function.
     pub(super) fn more_parts(&self, function: usize, most: usize) -> Vec<(Arc<Tree<C>>, u64)> {
         let mut state = self.state.lock();
         let mut parts = Vec::with_capacity(most);
@@ -156,7 +156,7 @@ impl<P, C: Content> Queue<P, C> {
         parts
     }
 
-    /// Takes a task if there is one now. The caller calls `done` after it.
+    /// Takes a task if one is available now. The caller must call `done` after it.
     pub(super) fn try_take(&self) -> Option<Task<P, C>> {
         let mut state = self.state.lock();
         let task = if state.abandoned { None } else { self.next(&mut state) };
@@ -164,7 +164,7 @@ impl<P, C: Content> Queue<P, C> {
         task
     }
 
-    /// Waits for a task; `None` once everything is done. The caller calls `done` after it.
+    /// Waits for a task; `None` once everything is done. The caller must call `done` after it.
     pub(super) fn take(&self) -> Option<Task<P, C>> {
         let mut state = self.state.lock();
         loop {
@@ -185,7 +185,7 @@ impl<P, C: Content> Queue<P, C> {
 
     fn next(&self, state: &mut State<P, C>) -> Option<Task<P, C>> {
         let task = self.pick(state)?;
-        // A thread that was woken for one of the remaining tasks may have found it not ready yet.
+        // A thread woken earlier for one of the remaining tasks may have found it not ready yet.
         if !(state.trees.is_empty() && state.serials.is_empty() && state.batches.is_empty()) {
             self.ready.notify_one();
         }
@@ -224,7 +224,8 @@ impl<P, C: Content> Queue<P, C> {
         self.room.notify_all();
     }
 
-    /// A guard for a working thread: abandons the queue if the thread panics, because its task will never be done.
+    /// A guard for a working thread: abandons the queue if the thread panics, because its task would never be
+    /// done.
     pub(super) fn worked_by_this_thread(&self) -> impl Drop + '_ {
         struct Panics<'a, P, C: Content>(&'a Queue<P, C>);
         impl<P, C: Content> Drop for Panics<'_, P, C> {
@@ -282,7 +283,7 @@ mod tests {
             assert_eq!(numbers(lanes), (from..from + 5).collect::<Vec<_>>());
         }
         assert!(queue.try_take().is_none(), "none is left");
-        // Two threads have finished theirs: the third's are shared with threads that have none.
+        // Two threads have finished their files. The third's are divided between two threads without any.
         queue.put_back(Vec::new(), first.len());
         queue.put_back(Vec::new(), second.len());
         queue.put_back(third, 5);

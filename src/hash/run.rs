@@ -1,4 +1,5 @@
-//! A run over all files: threads that take tasks until none is left, and results in the order of the walk.
+//! A run over all files: threads take tasks until none is left, and results are delivered in the order of
+//! the walk.
 
 use super::{
     queue::{Queue, Task},
@@ -10,8 +11,8 @@ use crate::crypto::hash::Function;
 use crossbeam_channel::{Receiver, unbounded};
 use std::{collections::VecDeque, path::PathBuf, sync::atomic::Ordering, thread};
 
-/// Hashes every file below `roots` with each of the functions and passes its record to `each`, in the order of the
-/// walk. Once `options.stop` is set, records may be missing.
+/// Hashes every file below `roots` with each of the functions and passes its record to `each`, in the order of
+/// the walk. Once `options.stop` is set, records may be missing.
 pub fn run<S: Source>(
     source: &S,
     roots: &[PathBuf],
@@ -40,7 +41,7 @@ pub fn run<S: Source>(
 }
 
 fn in_order(incoming: &Receiver<Results>, options: &Options, each: &mut dyn FnMut(Record)) {
-    // Records that came before their turn, from number `next` on.
+    // Records that arrived before their turn, starting with number `next`.
     let (mut early, mut next) = (VecDeque::new(), 0_u64);
     for results in incoming {
         for (number, record) in results {
@@ -60,7 +61,7 @@ fn in_order(incoming: &Receiver<Results>, options: &Options, each: &mut dyn FnMu
 }
 
 impl<S: Source> Worker<'_, S> {
-    /// The next task. Before the thread waits for one, it completes what it has in flight.
+    /// The next task. Before the thread waits for one, it completes its work in flight.
     fn next(&mut self) -> Option<Task<S::Place, S::Content>> {
         if let Some(gpu) = self.options.gpu {
             gpu.open_if_worth();

@@ -1,4 +1,4 @@
-//! Long files whose function hashes them only from beginning to end. Several are hashed side by side.
+//! Long files whose function requires hashing from beginning to end. Several are hashed side by side.
 
 use super::{
     large::{Pass, read_exactly},
@@ -7,10 +7,10 @@ use super::{
 use crate::crypto::hash::{Piece, Serial};
 use std::{io, sync::atomic::AtomicBool};
 
-/// Messages that the widest vector takes.
+/// Number of messages in the widest vector.
 pub(super) const LANES: usize = 8;
 
-/// A long file that is hashed from beginning to end, and how far that has got.
+/// A long file that is hashed from beginning to end, and its progress.
 pub(super) struct Lane<C: Content> {
     pub pass: Pass<C>,
     pub serial: Serial,
@@ -18,22 +18,22 @@ pub(super) struct Lane<C: Content> {
 }
 
 impl<C: Content> Lane<C> {
-    /// Nothing of it is hashed yet.
+    /// Nothing is hashed yet.
     pub(super) fn new(pass: Pass<C>, serial: Serial) -> Self {
         Lane { pass, serial, offset: 0 }
     }
 
-    /// Whether part of it is hashed already.
+    /// Whether part of the file is already hashed.
     pub(super) fn is_begun(&self) -> bool {
         self.offset > 0
     }
 
-    /// Whether all of it is hashed.
+    /// Whether the whole file is hashed.
     pub(super) fn is_done(&self) -> bool {
         self.offset == self.pass.large.size
     }
 
-    /// Reads the next bytes: until `out` is full or the file ends.
+    /// Reads the next bytes, until `out` is full or the file ends.
     pub(super) fn next<'a>(&'a mut self, out: &'a mut [u8], stop: &AtomicBool) -> io::Result<Piece<'a>> {
         let Lane { pass, serial, offset } = self;
         let large = &pass.large;

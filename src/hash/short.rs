@@ -1,5 +1,5 @@
-//! Short files: many are read into one buffer and hashed as one batch, on the CPU or a GPU. Files that turn out to be
-//! long go back to the queue.
+//! Short files: many are read into one buffer and hashed as one batch, on the CPU or a GPU. Files that turn
+//! out to be long return to the queue.
 
 use super::{
     gpu::MessageSlot,
@@ -16,8 +16,8 @@ use std::{
     sync::atomic::Ordering,
 };
 
-/// Bytes of a file that are read before its size is queried. Few files are longer, and for the others a query is
-/// cheaper than reading them twice.
+/// Bytes of a file that are read before its size is queried. Few files are longer; for those, a query is
+/// cheaper than reading the data twice.
 const PROBE: usize = 16 << 10;
 
 /// The result of reading a file that may be short.
@@ -40,7 +40,7 @@ impl<S: Source> Worker<'_, S> {
         }
     }
 
-    /// Like `batch`: on a GPU as long as it has slots.
+    /// As `batch`, on a GPU for as long as it has slots.
     fn batch_on_gpu(&mut self, mut slot: MessageSlot, md6: &Md6, jobs: Vec<Job<S::Place>>) {
         let (mut messages, mut failed) = (Messages::new(md6), Vec::new());
         let mut jobs = jobs.into_iter();
@@ -93,7 +93,7 @@ impl<S: Source> Worker<'_, S> {
         }
     }
 
-    /// Reads files and hashes as many at once as the buffer holds.
+    /// Reads files and hashes as many at once as fit into the buffer.
     fn batch_on_cpu(&mut self, jobs: Vec<Job<S::Place>>) {
         let mut results = Vec::with_capacity(jobs.len());
         let mut held: Vec<(u64, PathBuf, usize)> = Vec::with_capacity(jobs.len());

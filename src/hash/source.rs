@@ -1,4 +1,4 @@
-//! Where files come from: a plain filesystem, or a vault that need not be mounted.
+//! Sources of files: a plain filesystem, or a vault, which need not be mounted.
 
 use crate::vault::{self, Climb, Dir, OpenFile, StoredName, Target, Vault};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
@@ -17,17 +17,17 @@ pub enum Kind {
     File,
     /// A folder.
     Folder,
-    /// Anything else: it is not hashed.
+    /// Anything else, which is not hashed.
     Other,
 }
 
 /// An entry of a folder.
 pub struct Listed<S> {
-    /// Its name.
+    /// Name of the entry.
     pub name: OsString,
-    /// Its type; links are not followed.
+    /// Type of the entry; links are not followed.
     pub kind: Kind,
-    /// The name that the source knows it by.
+    /// The source's own name for it.
     pub stored: S,
 }
 
@@ -36,16 +36,16 @@ pub type Contents<S> = (<S as Source>::Folder, Vec<Listed<<S as Source>::Stored>
 
 /// Files and folders.
 pub trait Source: Sync {
-    /// What the source needs to find a node, besides its path.
+    /// Data that the source needs to find a node, besides its path.
     type Place: Send;
-    /// A folder that was listed.
+    /// A listed folder.
     type Folder: Climb;
-    /// What the source needs to find an entry of one.
+    /// Data that the source needs to find an entry of a listed folder.
     type Stored;
     /// An open file.
     type Content: Content;
 
-    /// The node at a path that the user named; follows a link.
+    /// The node at a path given by the user. Follows a link.
     ///
     /// # Errors
     /// If the node does not exist or cannot be accessed.
@@ -54,18 +54,18 @@ pub trait Source: Sync {
     /// Opens a folder and lists its entries, in any order.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the folder cannot be read.
     fn list(&self, path: impl FnOnce() -> PathBuf, place: &Self::Place) -> io::Result<Contents<Self>>;
 
-    /// Where an entry of a folder is.
+    /// The place of a folder's entry.
     fn place(&self, folder: &Self::Folder, entry: Self::Stored) -> Self::Place;
 
-    /// Files that may wait to be hashed, of which each keeps its place.
+    /// Maximum number of files that may wait to be hashed; each keeps its place.
     fn waiting_max(&self) -> usize {
         usize::MAX
     }
 
-    /// The number of damaged entries that `list` left out and logged.
+    /// Number of damaged entries that `list` left out and logged.
     fn left_out(&self) -> usize {
         0
     }
@@ -115,25 +115,25 @@ pub trait Content: Send + Sync {
     }
 }
 
-/// The filesystem that the process sees.
+/// The filesystem as seen by the process.
 #[derive(Default)]
 pub struct Plain {
-    /// Every folder that is kept open holds a clone, so the count is that of open folders.
+    /// Every folder kept open holds a clone, so its reference count tells the number of open folders.
     open: Arc<()>,
 }
 
-/// A folder that stays open while its files wait, so that a file is opened by its name alone.
+/// A folder that stays open while its files wait, so that they can be opened by name alone.
 pub struct Folder {
     fd: OwnedFd,
     _open: Arc<()>,
 }
 
-/// The most folders that are kept open.
+/// Maximum number of folders kept open.
 const FOLDERS_MAX: usize = 256;
-/// Keeping a folder open pays off from this number of entries on.
+/// Minimum number of entries for which keeping a folder open pays off.
 const FOLDER_MIN: usize = 8;
 
-/// Everything is found by its path.
+/// No marks are needed: everything is found by its path.
 impl Climb for Option<Arc<Folder>> {
     type Mark = ();
 
@@ -188,7 +188,7 @@ impl Source for Plain {
     }
 
     fn open(&self, path: &Path, place: &Self::Place) -> io::Result<OwnedFd> {
-        // A pipe may have replaced the file since it was listed, and opening it would block the thread.
+        // A pipe may have replaced the file since it was listed; opening a pipe would block the thread.
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         Ok(match (place, path.file_name()) {
             (Some(folder), Some(name)) => fs::openat(&folder.fd, name, flags, Mode::empty())?,
@@ -215,10 +215,10 @@ impl Content for OwnedFd {
     }
 }
 
-/// An open vault; paths begin at its root, with or without a slash. Links are never followed.
+/// An open vault. Paths begin at its root, with or without a slash. Links are never followed.
 pub struct Vaulted(pub Arc<Vault>);
 
-/// A node of a vault: its folder and its stored name, or nothing for the root.
+/// A node of a vault: its folder and its stored name, or `None` for the root.
 pub type VaultPlace = Option<(Arc<Dir>, StoredName)>;
 
 impl Vaulted {
@@ -266,7 +266,7 @@ impl Source for Vaulted {
         Some((dir.clone(), entry))
     }
 
-    /// Each may be in a directory of its own, which is open.
+    /// Each file may be in a different directory, which it keeps open.
     fn waiting_max(&self) -> usize {
         vault::descriptors() / 4
     }
@@ -283,7 +283,8 @@ impl Source for Vaulted {
     fn open(&self, _: &Path, place: &VaultPlace) -> io::Result<VaultFile> {
         let Some((parent, name)) = place else { return Err(io::ErrorKind::IsADirectory.into()) };
         let open = VaultFile { vault: self.0.clone(), open: Some(self.0.open_file(parent, name, false)?) };
-        // A mount reads it as empty. A hash says what a file has, and here nothing proves that.
+        // A mount reads this file as empty. A hash attests a file's content, and here nothing proves that
+        // it is empty.
         if open.file()?.file.is_blank() {
             return Err(io::Error::other("its header is blank"));
         }
@@ -302,7 +303,7 @@ fn vault_kind(kind: vault::Kind) -> Kind {
 /// An open file of a vault.
 pub struct VaultFile {
     vault: Arc<Vault>,
-    /// `None` only while it is dropped.
+    /// `None` only during drop.
     open: Option<Arc<OpenFile>>,
 }
 

@@ -27,7 +27,8 @@ fn records(root: &Path, functions: &[Function], threads: usize) -> (Vec<Record>,
     (records, progress.bytes.into_inner())
 }
 
-/// Files of every way through: short ones, around the limits of a batch and of a part, several parts.
+/// Files for every code path: short ones, lengths around the limits of a batch and of a part, and several
+/// parts.
 fn tree(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let limits = [128 << 10, 512 << 10, 1 << 20];
     let lengths = limits.into_iter().flat_map(|limit| [limit - 1, limit, limit + 1]);
@@ -87,7 +88,7 @@ fn what_cannot_be_read_is_said_in_its_place() {
     assert!(none[0].result.is_err());
     let (device, _) = records(Path::new("/dev/null"), &[function("k12")], 2);
     assert!(device[0].result.is_err());
-    // Its size is told as nothing, so it cannot be cut in parts; a short one is simply read.
+    // The reported size is zero, so the file cannot be split into parts; a short one is simply read.
     let (odd, _) = records(Path::new("/proc/self/status"), &[function("k12")], 1);
     assert!(odd[0].result.as_ref().is_ok_and(|hashed| hashed.size > 0));
 }
@@ -207,8 +208,7 @@ fn found(root: &Path, cut: pieces::Cut) -> pieces::Matches {
     pieces::find(&Plain::default(), &[root.to_owned(), root.join("a")], cut, &options)
 }
 
-/// What is equal in long files is found, wherever it lies in them, and counted to the byte where the cuts are
-/// the same.
+/// Equal parts of long files are found at any offset. With identical cuts, the count is exact to the byte.
 #[test]
 fn parts_in_common_are_found_and_no_others() {
     let place = tempfile::tempdir().unwrap();
@@ -241,7 +241,7 @@ fn parts_in_common_are_found_and_no_others() {
     assert!(fixed.identical.is_empty() && fixed.common == 0 && fixed.failed.is_empty());
 }
 
-/// A piece counts as often as both files have it; one that very many files have does not count.
+/// A piece counts as often as it occurs in both files. One that very many files contain does not count.
 #[test]
 fn pieces_count_as_often_as_both_have_them() {
     let place = tempfile::tempdir().unwrap();

@@ -8,7 +8,7 @@ use crate::crypto::hash::{Digest, Function, Join};
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, io, sync::atomic::AtomicBool};
 
-/// The hash of a part, for a `Join`; with the digest if the part is the whole file.
+/// The hash of a part, for a `Join`, and the digest if the part is the whole file.
 pub(super) type PartResult = io::Result<(Vec<u8>, Option<Digest>)>;
 
 /// A long file whose parts are hashed in any order.
@@ -19,15 +19,15 @@ pub(super) struct Tree<C: Content> {
 }
 
 struct Joined {
-    /// `None` if the file is one part, or once it is finished.
+    /// `None` if the file has a single part, or once it is finished.
     join: Option<Join>,
     /// Parts that wait for earlier ones.
     waiting: BTreeMap<u64, Vec<u8>>,
-    /// Parts that were joined.
+    /// Number of joined parts.
     pushed: u64,
     done: u64,
     failed: Option<io::Error>,
-    /// The digest of a file that is one part.
+    /// The digest of a file with a single part.
     only: Option<Digest>,
 }
 
@@ -44,7 +44,7 @@ impl<C: Content> Tree<C> {
         Tree { pass, part_len, joined: Mutex::new(joined) }
     }
 
-    /// The number of parts: at least one.
+    /// Number of parts; at least one.
     pub(super) fn parts(&self) -> u64 {
         self.pass.large.size.div_ceil(self.part_len as u64).max(1)
     }
@@ -63,7 +63,7 @@ impl<C: Content> Tree<C> {
         index * self.part_len as u64
     }
 
-    /// The number of its function.
+    /// Index of its function.
     pub(super) fn function(&self) -> usize {
         self.pass.function
     }

@@ -1,4 +1,4 @@
-//! Finding the files: folders depth first, the entries of each in the order of their names' bytes.
+//! Finds the files, depth first. The entries of a folder are visited in the byte order of their names.
 
 use super::source::{Kind, Listed, Source};
 use crate::vault::{Ladder, WalkPath};
@@ -10,9 +10,9 @@ use std::{
 
 /// A file, or a folder that could not be read.
 pub(super) struct Found<P> {
-    /// Its path, beginning with the root as the user named it.
+    /// Path of the file, beginning with the root as given by the user.
     pub path: PathBuf,
-    /// Where it is, or why it cannot be read.
+    /// The file's place, or why it cannot be read.
     pub place: io::Result<P>,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn walk<S: Source>(
     }
 }
 
-/// Entries of a folder that are still to be visited, the next one last, and its path below the root.
+/// Entries of a folder not yet visited, next one last, and the folder's path below the root.
 struct Rest<S> {
     entries: Vec<Listed<S>>,
     path: WalkPath,
@@ -94,7 +94,7 @@ fn enter<S: Source>(
     }
 }
 
-/// Folders to which the walk could not come back, with something in them left to visit.
+/// Reports folders that the walk could not return to and that still have entries to visit.
 fn each_lost<P, S>(root: &Path, lost: Vec<Rest<S>>, error: &io::Error, each: &mut dyn FnMut(Found<P>)) {
     for Rest { path, .. } in lost.into_iter().filter(|rest| !rest.entries.is_empty()) {
         let error = io::Error::new(error.kind(), error.to_string());
@@ -102,7 +102,7 @@ fn each_lost<P, S>(root: &Path, lost: Vec<Rest<S>>, error: &io::Error, each: &mu
     }
 }
 
-/// The number of readable files below `roots`, and their bytes.
+/// Number of readable files below `roots`, and their total bytes.
 pub fn count<S: Source>(source: &S, roots: &[PathBuf], stop: &AtomicBool) -> (u64, u64) {
     let (mut files, mut bytes) = (0, 0_u64);
     walk(source, roots, stop, &mut |found| {

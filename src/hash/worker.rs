@@ -1,5 +1,5 @@
-//! A thread that reads and hashes: its buffer and slots, and where its results go. The tasks themselves are in
-//! `short`, `long` and `offload`.
+//! A thread that reads and hashes: its buffer and slots, and the destination of its results. The tasks
+//! themselves are in `short`, `long` and `offload`.
 
 use super::{
     gpu::Gpu,
@@ -21,51 +21,51 @@ use std::{
     },
 };
 
-/// Bytes of a thread's buffer: it stays in the processor's cache.
+/// Bytes of a thread's buffer; small enough to stay in the processor's cache.
 const BUFFER: usize = 1 << 20;
-/// The longest file that a batch takes, if any function is no tree.
+/// Maximum length of a file in a batch, if some function is not a tree.
 const SMALL: usize = 128 << 10;
 
 /// How files are hashed.
 pub struct Options<'a> {
-    /// Threads that read and hash: at least one.
+    /// Number of threads that read and hash; at least one.
     pub threads: usize,
     /// Set to end the run early.
     pub stop: &'a AtomicBool,
-    /// Counts what is done.
+    /// Counts the completed work.
     pub progress: &'a Progress,
     /// A GPU for the functions that it supports.
     pub gpu: Option<&'a Gpu>,
 }
 
-/// What is done so far. Other threads may read it at any time.
+/// Progress of a run. Other threads may read it at any time.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Bytes read and hashed.
     pub bytes: AtomicU64,
-    /// Files done.
+    /// Completed files.
     pub files: AtomicU64,
 }
 
 /// A file's digests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hashed {
-    /// Bytes.
+    /// Length in bytes.
     pub size: u64,
     /// One for each function.
     pub digests: Vec<Digest>,
 }
 
-/// The result of a file, or of a folder that could not be read.
+/// The result for a file, or for a folder that could not be read.
 #[derive(Debug)]
 pub struct Record {
-    /// Its path.
+    /// Path of the file or folder.
     pub path: PathBuf,
     /// Its digests, or why there are none.
     pub result: io::Result<Hashed>,
 }
 
-/// Results with their numbers.
+/// Results with their numbers in the order of the output.
 pub(super) type Results = Vec<(u64, Record)>;
 
 /// A thread that reads and hashes.
@@ -76,9 +76,9 @@ pub(super) struct Worker<'a, S: Source> {
     pub(super) options: &'a Options<'a>,
     pub(super) results: Sender<Results>,
     pub(super) buffer: Vec<u8>,
-    /// Its slots of the GPU.
+    /// The thread's slots of the GPU.
     pub(super) gpu_slots: Option<GpuSlots<'a, S::Content>>,
-    /// The longest file that a batch takes.
+    /// Maximum length of a file in a batch.
     pub(super) small: usize,
 }
 
@@ -108,14 +108,14 @@ impl<'a, S: Source> Worker<'a, S> {
         self.options.stop.load(Ordering::Relaxed)
     }
 
-    /// Makes the buffer at least this long.
+    /// Grows the buffer to at least this length.
     pub(super) fn reserve(&mut self, len: usize) {
         if self.buffer.len() < len {
             self.buffer.resize(len, 0);
         }
     }
 
-    /// Counts the bytes of a long file once, although every function reads them.
+    /// Counts the bytes of a long file only once, although every function reads them.
     pub(super) fn progress_in(&self, function: usize, bytes: u64) {
         if function == 0 {
             self.options.progress.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -128,8 +128,8 @@ impl<'a, S: Source> Worker<'a, S> {
         let _ = self.results.send(vec![(number, Record { path, result })]);
     }
 
-    /// Tells the GPU how many more bytes it could hash. Short files are counted when they are done: more are likely to
-    /// follow.
+    /// Tells the GPU that it could hash this many more bytes. Short files are announced after they are
+    /// hashed: more are likely to follow.
     pub(super) fn announce(&self, bytes: u64) {
         if let Some(gpu) = self.options.gpu {
             gpu.announce(bytes);
@@ -143,7 +143,7 @@ impl<'a, S: Source> Worker<'a, S> {
                 self.announce(size);
             }
             let pass = Pass { large: large.clone(), function: at };
-            // A function is either a tree or serial.
+            // Every function is either a tree or serial.
             if let Some(part_len) = function.part_len() {
                 self.queue.add_tree(Tree::new(pass, function, part_len));
             } else if let Some(serial) = function.serial() {
@@ -152,7 +152,7 @@ impl<'a, S: Source> Worker<'a, S> {
         }
     }
 
-    /// Sends the results of short files that a GPU hashed: number, path, bytes, digest.
+    /// Sends the results of short files hashed by a GPU: number, path, bytes, digest.
     pub(super) fn emit_files(&self, files: Vec<(u64, PathBuf, u64, Digest)>) {
         let record = |(number, path, size, digest)| {
             (number, Record { path, result: Ok(Hashed { size, digests: vec![digest] }) })
@@ -160,7 +160,7 @@ impl<'a, S: Source> Worker<'a, S> {
         let _ = self.results.send(files.into_iter().map(record).collect());
     }
 
-    /// Takes the result of one function of a long file.
+    /// Stores the result of one function of a long file, and sends the file's record if it is the last.
     pub(super) fn finish_pass(&self, pass: &Pass<S::Content>, result: io::Result<Digest>) {
         let large = &pass.large;
         if let Some(result) = large.finish(pass.function, result) {
@@ -168,7 +168,7 @@ impl<'a, S: Source> Worker<'a, S> {
         }
     }
 
-    /// Takes the result of a part of a long file.
+    /// Stores the result of a part of a long file, and finishes the function if it is the last.
     pub(super) fn take_part(&self, tree: &Tree<S::Content>, index: u64, result: PartResult) {
         if let Some(result) = tree.take(index, result) {
             self.finish_pass(&tree.pass, result);

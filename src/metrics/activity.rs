@@ -1,6 +1,6 @@
-//! What is counted.
+//! The counted activities and caches.
 
-/// Something that a mount does.
+/// An activity of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 #[allow(missing_docs)]
@@ -38,26 +38,26 @@ pub enum Activity {
     Lseek,
     Copy,
     Bmap,
-    /// Handing what was read to the kernel, which copies it.
+    /// Passing read data to the kernel, which copies it.
     Reply,
     StoreRead,
     StoreWrite,
     StoreSync,
-    /// Sealing and opening of single chunks where they are wanted.
+    /// Sealing and opening of single chunks inline, outside batches.
     Single,
-    /// Sealing and opening of batches, on whichever engine.
+    /// Sealing and opening of batches, on any engine.
     Batch,
-    /// Waiting for a buffer while all are in use.
+    /// Waiting for a buffer while the pool is exhausted.
     Buffer,
-    /// Waiting of work in the background for a thread.
+    /// Background work waiting for a thread.
     Background,
 }
 
-/// How many activities there are.
+/// Number of activities.
 pub(super) const ACTIVITIES: usize = Activity::ALL.len();
 
 impl Activity {
-    /// All of them, in the order of their numbers.
+    /// All activities, in the order of their numbers.
     pub const ALL: [Activity; 41] = [
         Activity::Lookup,
         Activity::Forget,
@@ -102,7 +102,7 @@ impl Activity {
         Activity::Background,
     ];
 
-    /// The object of a snapshot that it is in.
+    /// The object of a snapshot that contains the activity.
     pub(super) fn group(self) -> &'static str {
         match self {
             Activity::StoreRead | Activity::StoreWrite | Activity::StoreSync => "store",
@@ -113,7 +113,7 @@ impl Activity {
         }
     }
 
-    /// Its name in that object.
+    /// Name of the activity in that object.
     pub(super) fn name(self) -> &'static str {
         match self {
             Activity::Lookup => "lookup",
@@ -159,24 +159,24 @@ impl Activity {
     }
 }
 
-/// Something that is kept so that it need not be made again.
+/// A cache whose hits and misses are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Cache {
-    /// Bytes that were opened ahead of a reader.
+    /// Bytes opened ahead of a reader.
     Ahead,
     /// Open directories.
     Folders,
 }
 
-/// How many caches there are.
+/// Number of caches.
 pub(super) const CACHES: usize = Cache::ALL.len();
 
 impl Cache {
-    /// All of them, in the order of their numbers.
+    /// All caches, in the order of their numbers.
     pub const ALL: [Cache; 2] = [Cache::Ahead, Cache::Folders];
 
-    /// Its name in a snapshot.
+    /// Name of the cache in a snapshot.
     pub(super) fn name(self) -> &'static str {
         match self {
             Cache::Ahead => "read_ahead",

@@ -1,6 +1,7 @@
-//! What this process has done: counts, bytes, time and failures of each activity, and how often a cache helped.
-//! A mount is one process, so the numbers are the process's. Counting costs two readings of the clock and a few
-//! additions to memory that few threads share; nothing waits. Knows no names, keys or contents.
+//! Metrics of this process: count, bytes, time and failures of each activity, and the hits and misses of
+//! caches. A mount is one process, so these are the mount's numbers. Counting takes two clock readings and
+//! a few additions to memory shared by few threads; it never blocks. The metrics contain no names, keys or
+//! contents.
 
 mod activity;
 mod shards;
@@ -14,23 +15,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The extended attribute of a mount's root under which its numbers are read; it is in no listing.
+/// The extended attribute of a mount's root from which the metrics are read. It appears in no listing.
 pub const ATTRIBUTE: &str = "warpcrypt.metrics";
 
 static START: OnceLock<Instant> = OnceLock::new();
 
-/// From here on the process's time counts.
+/// Starts the process's uptime. Only the first call has an effect.
 pub fn start() {
     START.get_or_init(Instant::now);
 }
 
-/// Does `work` and counts it, with its time and `bytes`.
+/// Runs `work` and counts it, with its time and `bytes`.
 pub fn measure<T>(activity: Activity, bytes: usize, work: impl FnOnce() -> T) -> T {
     let _counted = Counted::start(activity, bytes);
     work()
 }
 
-/// Counts something with its time, from `start` until it is dropped.
+/// Counts an activity with its time, from `start` until the value is dropped.
 #[must_use]
 pub struct Counted {
     activity: Activity,
@@ -39,7 +40,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// From now on.
+    /// Starts the time of an activity.
     pub fn start(activity: Activity, bytes: usize) -> Self {
         Counted { activity, bytes, start: Instant::now() }
     }
@@ -51,30 +52,30 @@ impl Drop for Counted {
     }
 }
 
-/// Counts something that was done.
+/// Counts a completed activity.
 pub fn count(activity: Activity, bytes: usize, time: Duration) {
     add(Number::Count(activity), 1);
     add(Number::Bytes(activity), bytes as u64);
     add(Number::Nanoseconds(activity), u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
 }
 
-/// Counts bytes of an activity whose time is counted elsewhere.
+/// Adds bytes to an activity whose time is counted elsewhere.
 pub fn bytes(activity: Activity, bytes: usize) {
     add(Number::Bytes(activity), bytes as u64);
 }
 
-/// Counts a failure.
+/// Counts a failed activity.
 pub fn failed(activity: Activity) {
     add(Number::Failures(activity), 1);
 }
 
-/// Counts a question to a cache.
+/// Counts a cache lookup; `helped` says whether it was a hit.
 pub fn asked(cache: Cache, helped: bool) {
     add(if helped { Number::Hits(cache) } else { Number::Misses(cache) }, 1);
 }
 
-/// All of it: objects `requests`, `fuse`, `store`, `crypto`, `queue` and `caches`, and `uptime_seconds`. Times are
-/// seconds, summed over threads.
+/// All metrics: the objects `requests`, `fuse`, `store`, `crypto`, `queue` and `caches`, and
+/// `uptime_seconds`. Times are in seconds, summed over threads.
 pub fn snapshot() -> Map<String, Value> {
     let mut all = Map::new();
     let uptime = START.get().map_or(0.0, |start| start.elapsed().as_secs_f64());

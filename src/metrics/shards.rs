@@ -1,4 +1,4 @@
-//! The numbers themselves, several times over: threads that count at once write to different cache lines.
+//! The counters, replicated so that threads which count concurrently write to different cache lines.
 
 use super::activity::{ACTIVITIES, Activity, CACHES, Cache};
 use std::{
@@ -6,14 +6,14 @@ use std::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-/// Copies of the numbers; threads share them in turn.
+/// Copies of the counters. Threads are assigned to them in turn.
 const SHARDS: usize = 16;
-/// Numbers of an activity.
+/// Counters per activity.
 const EACH: usize = 4;
-/// Numbers in all.
+/// Counters per shard.
 const NUMBERS: usize = ACTIVITIES * EACH + CACHES * 2;
 
-/// One of the numbers.
+/// Identifies a counter.
 #[derive(Clone, Copy)]
 pub(super) enum Number {
     Count(Activity),
@@ -38,7 +38,7 @@ impl Number {
     }
 }
 
-/// Two cache lines: processors fetch them in pairs.
+/// Aligned to two cache lines, because processors fetch them in pairs.
 #[repr(align(128))]
 struct Shard([AtomicU64; NUMBERS]);
 
@@ -51,14 +51,14 @@ thread_local! {
     };
 }
 
-/// Adds to a number.
+/// Adds to a counter.
 pub(super) fn add(number: Number, value: u64) {
-    // A thread that is ending has no place of its own any more.
+    // A thread that is ending may have lost its shard index.
     let mine = MINE.try_with(Cell::get).unwrap_or(0);
     ALL[mine].0[number.place()].fetch_add(value, Ordering::Relaxed);
 }
 
-/// What was added to a number by all threads together.
+/// Sum of a counter over all shards.
 pub(super) fn sum(number: Number) -> u64 {
     ALL.iter().fold(0, |sum, shard| sum.wrapping_add(shard.0[number.place()].load(Ordering::Relaxed)))
 }

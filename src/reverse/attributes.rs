@@ -1,6 +1,6 @@
-//! Extended attributes in their stored form, POSIX ACLs among them.
+//! Extended attributes in their stored form, including POSIX ACLs.
 //!
-//! They are shown under stored names of their own, as every copy of a store has them: so `rsync -X` copies ACLs, too.
+//! They appear under the same stored names as in every copy of a store, so `rsync -X` copies ACLs, too.
 
 use super::view::{Node, View};
 use crate::format::{
@@ -18,10 +18,10 @@ use std::{
     path::Path,
 };
 
-/// The attribute of a stored node that tells its mode.
+/// The attribute that holds the mode of a stored node whose stored mode is marked.
 const STORED_MODE: &str = "user.warpcrypt.mode.behind";
 
-/// What attributes of a node are bound to.
+/// The identity of a node that its attributes are bound to.
 enum Identity {
     File([u8; 32]),
     Dir(DirId),
@@ -39,10 +39,11 @@ impl Identity {
 }
 
 impl View {
-    /// The stored names of a node's attributes. Those that have no stored form are left out, and those of special files.
+    /// The stored names of a node's attributes. Attributes without a stored form are left out, and so are
+    /// those of special files.
     ///
     /// # Errors
-    /// Those of the plain directory.
+    /// Errors of the plain directory.
     pub fn attributes(&self, node: &Node) -> io::Result<Vec<OsString>> {
         let Some((path, stat, identity)) = self.identity(node)? else { return Ok(Vec::new()) };
         let stored = |name: OsString| {
@@ -58,7 +59,7 @@ impl View {
     /// The stored value of the attribute with this stored name.
     ///
     /// # Errors
-    /// ENODATA if there is none; those of the plain directory.
+    /// ENODATA if there is none, or errors of the plain directory.
     pub fn attribute(&self, node: &Node, stored: &OsStr) -> io::Result<Vec<u8>> {
         let (path, stat, identity) = self.identity(node)?.ok_or(Errno::NODATA)?;
         if stored == STORED_MODE {
@@ -76,7 +77,7 @@ impl View {
         Ok(self.keys.attribute(identity.owner(), &name, &value))
     }
 
-    /// The plain path of a node that can have attributes, its status, and what they are bound to.
+    /// The plain path, status and identity of a node that can have attributes; `None` for other nodes.
     fn identity<'a>(&self, node: &'a Node) -> io::Result<Option<(&'a Path, Stat, Identity)>> {
         let Node::Plain(path) = node else { return Ok(None) };
         let stat = self.plain.stat(path)?;
@@ -94,8 +95,8 @@ impl View {
     }
 }
 
-/// The value that says of a mode that it means itself. Without it, a stored file that is sticky or a stored directory with
-/// set-user-id hides another.
+/// The value which says that a mode means itself. Without it, a sticky bit on a stored file or a
+/// set-user-id bit on a stored directory would mark a mode kept elsewhere.
 fn stored_mode(stat: &Stat) -> Option<Vec<u8>> {
     let mark = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => libc::S_ISVTX,
@@ -106,7 +107,7 @@ fn stored_mode(stat: &Stat) -> Option<Vec<u8>> {
     (mode & mark != 0).then(|| format!("{mode:o}={mode:o}").into_bytes())
 }
 
-/// Whether a vault keeps attributes of this name: of `system.` there are ACLs alone.
+/// Whether a vault keeps attributes with this name. In the `system.` namespace it keeps only ACLs.
 fn is_kept(name: &[u8]) -> bool {
     !name.starts_with(b"system.") || [ACL_ACCESS, ACL_DEFAULT].contains(&name)
 }

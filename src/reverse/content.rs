@@ -1,9 +1,9 @@
-//! The stored form of a plain file, from any offset. Of what was computed it keeps the digests of the tree (32 bytes for
-//! 256 KiB) and the groups that were sealed last. Every group that is shown is compared with the tree: so a file that
-//! changes is never shown in part as it was and in part as it is.
+//! The stored form of a plain file, readable at any offset. Of the computed data it keeps the digests of
+//! the tree (32 bytes per 256 KiB) and the most recently sealed groups. Every group is compared with the
+//! tree before it is returned, so a read never mixes the old and new content of a file that changes.
 //!
-//! All cores seal together: the tree is made of several groups at a time, and who reads on in order gets the next
-//! groups sealed with the one that is needed.
+//! All cores seal together. The tree is built from several groups at a time, and a sequential reader gets
+//! the next groups sealed along with the one it needs.
 
 use super::{
     keys::SealKeys,
@@ -28,15 +28,15 @@ use rustix::{
 };
 use std::{fs::File, io, ops::Range, sync::Arc};
 
-/// How often a file that changes is begun with.
+/// Attempts to read a file that keeps changing.
 const TRIES: u32 = 2;
-/// Groups that are sealed together at most: 2 MiB.
+/// Maximum number of groups sealed together: 2 MiB.
 const TOGETHER: u64 = 8;
 
 /// An open plain file.
 pub struct Content {
     file: File,
-    /// Bytes that it had when it was opened: the kernel counts on them.
+    /// Size in bytes when the file was opened. The kernel relies on it.
     size: u64,
     keys: SealKeys,
     engine: Arc<CpuEngine>,
@@ -45,9 +45,9 @@ pub struct Content {
 
 struct Made {
     size: u64,
-    /// Digests of leaves, of node pages of level 1, and so on to the root.
+    /// Digests of the leaves, then of the node pages of level 1, and so on up to the root.
     levels: Vec<Vec<Digest>>,
-    /// The groups that were sealed last, one after another.
+    /// The most recently sealed groups, consecutive.
     sealed: Vec<Group>,
 }
 
@@ -56,29 +56,30 @@ impl Content {
         Content { file, size, keys, engine, made: Mutex::new(None) }
     }
 
-    /// Bytes of its stored form, as it was when it was opened.
+    /// Size of the stored form in bytes, as of when the file was opened.
     pub fn stored_size(&self) -> u64 {
         stored_size(self.size)
     }
 
-    /// Whether a read may take long: the first one of a large file, or one that waits for that.
+    /// Whether a read may take long: it is the first read of a large file, or has to wait for another read.
     pub fn is_slow(&self) -> bool {
         groups(self.size) > TOGETHER && self.made.try_lock().is_none_or(|made| made.is_none())
     }
 
-    /// Its attributes, with that size.
+    /// The file's attributes, with its stored size.
     ///
     /// # Errors
-    /// Those of the plain filesystem.
+    /// Errors of the plain filesystem.
     pub fn stat(&self) -> io::Result<Stat> {
         Ok(as_stored(fstat(&self.file)?, self.size))
     }
 
-    /// The stored bytes from `offset`, at most `length` and fewer only at the end. The first call reads the whole file.
+    /// The stored bytes from `offset` on: `length` bytes, or fewer at the end. The first call reads the
+    /// whole file.
     ///
     /// # Errors
-    /// Those of reading; ESTALE if the file has changed since it was first read, has another size than when it was
-    /// opened, or changes all the time.
+    /// Errors of reading. ESTALE if the file has changed since it was first read, no longer has the size
+    /// that it had when it was opened, or keeps changing.
     pub fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         let mut guard = self.made.lock();
         let made = match &mut *guard {
@@ -107,7 +108,7 @@ impl Content {
         Ok(out)
     }
 
-    /// The tree of the file as it is, if it stays like that meanwhile.
+    /// Builds the tree of the current file, provided that the file does not change meanwhile.
     fn make(&self) -> io::Result<Made> {
         for _ in 0..TRIES {
             let before = fstat(&self.file)?;
@@ -150,7 +151,7 @@ impl Content {
         Ok(Made { size, levels: all, sealed: Vec::new() })
     }
 
-    /// The page at a multiple of `PAGE` before the data of a group.
+    /// The page at `at`, a multiple of `PAGE`, which precedes the data of a group.
     fn page(&self, made: &mut Made, number: u64, at: u64) -> io::Result<[u8; PAGE as usize]> {
         let mut page = [0; PAGE as usize];
         let entries = entries_offset(number);
@@ -176,13 +177,14 @@ impl Content {
         Record { sequence: 1, key: self.keys.id, target, claim: Claim::Clean }
     }
 
-    /// A group, as the tree has it, for a reader who wants what is stored up to `end`.
+    /// A group that agrees with the tree. `end` is the end of the reader's range in the stored file, and
+    /// limits how many groups are sealed with it.
     fn group<'a>(&self, made: &'a mut Made, number: u64, end: u64) -> io::Result<&'a Group> {
         if made.sealed.iter().all(|group| group.number != number) {
             let goes_on = made.sealed.last().is_some_and(|last| last.number + 1 == number);
             let wanted = if goes_on { number + TOGETHER } else { group_of(plain_size(end) / CHUNK) + 1 };
             let to = wanted.clamp(number + 1, number + TOGETHER).min(groups(made.size));
-            // First, so that no more is held than is sealed together.
+            // Freed first, so that no more than `TOGETHER` groups are in memory.
             made.sealed = Vec::new();
             made.sealed = self.seal(made.size, number..to).map_err(|e| match e.kind() {
                 io::ErrorKind::UnexpectedEof => changed(),
@@ -207,14 +209,14 @@ impl Content {
     }
 }
 
-/// The digests of a node page.
+/// The digests in a node page.
 fn children(part: &[Digest]) -> [Digest; FANOUT as usize] {
     let mut all = [ALL_HOLES; FANOUT as usize];
     all[..part.len()].copy_from_slice(part);
     all
 }
 
-/// Level and place of the node page at an offset before the leaf page of a group.
+/// Level and index of the node page at offset `at`, which precedes the leaf page of a group.
 fn node_at(group: u64, at: u64) -> Option<(u32, u64)> {
     (1..=MAX_LEVELS).find_map(|level| {
         let k = group / FANOUT.pow(level);
@@ -235,7 +237,7 @@ fn is_unchanged(a: &Stat, b: &Stat) -> bool {
     of(a) == of(b)
 }
 
-/// What is read of a file that has changed.
+/// The error for reading a file that has changed.
 fn changed() -> io::Error {
     Errno::STALE.into()
 }

@@ -1,4 +1,4 @@
-//! Keys of a view, and what is random in a vault and derived here.
+//! The keys of a view, and the derivation of values that are random in a vault.
 
 use crate::{
     crypto::{
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Customisation strings of what is derived from the key of reverse views.
+/// Customisation strings for values derived from the key of reverse views.
 const DIR_CUSTOM: &[u8] = b"warpcrypt v2 reverse directory";
 const SALT_CUSTOM: &[u8] = b"warpcrypt v2 reverse salt";
 const LINKED_CUSTOM: &[u8] = b"warpcrypt v2 reverse linked salt";
@@ -39,16 +39,16 @@ pub struct ReverseKeys {
     pub(super) attributes: XattrKeys,
 }
 
-/// The keys of one file, and where they come from.
+/// The keys of one file, and the id they are derived from.
 pub(super) struct SealKeys {
     pub id: KeyId,
     pub file: FileKeys,
-    /// Of the nonces.
+    /// Derives the nonces.
     pub nonce: IntegrityKey,
 }
 
 impl ReverseKeys {
-    /// Those of the vault with this configuration and master key.
+    /// Derives the keys of the vault with this configuration and master key.
     pub fn derive(config: &VaultConfig, master: &Secret<32>) -> Self {
         let settings = config.settings();
         ReverseKeys {
@@ -63,7 +63,7 @@ impl ReverseKeys {
         }
     }
 
-    /// The id of the directory at this path below the root; the root's path is empty.
+    /// The id of the directory at this path below the root. The root's path is empty.
     pub(super) fn dir_id(&self, path: &[u8]) -> DirId {
         DirId(self.mac(DIR_CUSTOM, path))
     }
@@ -73,17 +73,17 @@ impl ReverseKeys {
         self.dir_ids.encode(&self.dir_id(b"")) == id_file
     }
 
-    /// Salt of the file of one name at this path.
+    /// The salt of a file with a single name, at this path.
     pub(super) fn salt(&self, path: &[u8]) -> [u8; 32] {
         self.mac(SALT_CUSTOM, path)
     }
 
-    /// Salt of a file of several names: they have one content, so it cannot depend on the path.
+    /// The salt of a file with several names. They share one content, so it cannot depend on the path.
     pub(super) fn linked_salt(&self, inode: u64) -> [u8; 32] {
         self.mac(LINKED_CUSTOM, &inode.to_be_bytes())
     }
 
-    /// The stored target of the link at this path; `None` if it has no short form.
+    /// The stored target of the link at this path; `None` if it is too long.
     pub(super) fn link(&self, path: &[u8], target: &[u8]) -> Option<String> {
         let length = (path.len() as u64).to_be_bytes();
         self.links.encode_under(self.mac(LINK_CUSTOM, &[&length, path, target].concat()), target).ok()
@@ -99,7 +99,7 @@ impl ReverseKeys {
         self.attributes.encode_value_under(&nonce, owner, name, value)
     }
 
-    /// Keys of the file with this salt.
+    /// The keys of the file with this salt.
     pub(super) fn file(&self, salt: [u8; 32]) -> SealKeys {
         let key = self.mac(NONCE_KEY_CUSTOM, &salt);
         SealKeys {

@@ -1,12 +1,13 @@
-//! Which plain names stand behind long stored ones, as listings showed: a hash does not tell, and to list a directory for
-//! each of its names takes long.
+//! A cache from long stored names to plain names, filled by listings. The stored name is a hash, so it does
+//! not reveal the plain name, and listing the directory for each of its names is slow.
 //!
-//! What is kept is a guess, of any age and any directory: who takes one encodes it again.
+//! An entry is only a guess: it may be stale or belong to another directory. Callers encode the plain name
+//! again to verify it.
 
 use parking_lot::Mutex;
 use std::{collections::HashMap, mem};
 
-/// Names of a generation; there are two, some 25 MB together at most.
+/// Names per generation. There are two generations, with about 25 MB in total at most.
 const MOST: usize = 32_768;
 
 #[derive(Default)]
@@ -15,18 +16,18 @@ struct Generations {
     old: HashMap<Vec<u8>, Vec<u8>>,
 }
 
-/// The plain names of the long ones that were listed last.
+/// The plain names of the most recently listed long names.
 #[derive(Default)]
 pub struct LongNames(Mutex<Generations>);
 
 impl LongNames {
-    /// The plain name that this stored one had when it was listed.
+    /// The plain name that this stored name had when it was listed.
     pub fn guess(&self, stored: &[u8]) -> Option<Vec<u8>> {
         let names = self.0.lock();
         names.young.get(stored).or_else(|| names.old.get(stored)).cloned()
     }
 
-    /// Keeps a name that was listed.
+    /// Adds a listed name.
     pub fn keep(&self, stored: Vec<u8>, plain: Vec<u8>) {
         let mut names = self.0.lock();
         if names.young.len() >= MOST {

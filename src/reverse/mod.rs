@@ -1,10 +1,11 @@
-//! The stored form of a plain directory: what a vault with this content would hold, computed when it is read.
-//! `docs/reverse.md` says how everything random in a vault is derived here.
+//! The stored form of a plain directory: the content that a vault of these files would have, computed on
+//! access. `docs/reverse.md` describes how everything that is random in a vault is derived here.
 //!
-//! - `keys` derives ids, salts, and nonces; `seal` seals a group of chunks; `content` is the stored form of a file.
-//! - `attributes` is that of extended attributes and ACLs.
-//! - `plain` reads the plain directory and never leaves it; `view` is what the store would show, `long_names` which
-//!   names its listings had.
+//! - `keys` derives ids, salts and nonces; `seal` seals a group of chunks; `content` is the stored form of
+//!   a file.
+//! - `attributes` is the stored form of extended attributes and ACLs.
+//! - `plain` reads the plain directory and never leaves it; `view` presents it as a store; `long_names`
+//!   caches the names seen in listings.
 
 mod attributes;
 mod content;

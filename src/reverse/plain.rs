@@ -1,4 +1,5 @@
-//! The plain directory, read by path below its descriptor: no link is followed, and nothing is written.
+//! The plain directory, read by path relative to its descriptor. No link is followed, and nothing is
+//! written.
 
 use crate::format::name::NAME_MAX;
 use rustix::{
@@ -19,10 +20,10 @@ use std::{
     path::Path,
 };
 
-/// The configuration, in the plain directory's root.
+/// The configuration file in the plain directory's root.
 pub const CONFIG: &str = ".warpcrypt.reverse.json";
 
-/// Bytes of all names of a node's attributes, or of one value, at most: that is Linux's bound.
+/// Linux's limit on the total bytes of a node's attribute names, and on the bytes of one value.
 const ATTRIBUTES_MAX: usize = 65_536;
 
 /// An entry of a directory.
@@ -46,7 +47,8 @@ impl Plain {
         Ok(fstat(self.at(path, OFlags::PATH)?)?)
     }
 
-    /// Fails if there is no such node, whatever else is wrong with it.
+    /// Fails only if the node cannot be reached, for example because it does not exist. Its attributes need
+    /// not be readable.
     pub fn find(&self, path: &Path) -> io::Result<()> {
         self.at(path, OFlags::PATH)?;
         Ok(())
@@ -60,9 +62,9 @@ impl Plain {
         Ok(readlinkat(self.at(path, OFlags::PATH)?, "", Vec::new())?.into_bytes())
     }
 
-    /// A regular file.
+    /// Opens a regular file.
     pub fn file(&self, path: &Path) -> io::Result<File> {
-        // Not waiting: it may have become a pipe.
+        // Do not block: it may have become a pipe.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         let file = match self.at(path, flags | OFlags::NOATIME) {
             Err(Errno::PERM) => self.at(path, flags),
@@ -74,7 +76,7 @@ impl Plain {
         }
     }
 
-    /// The names of a node's attributes; none on a filesystem without them.
+    /// The names of a node's attributes. Empty on a filesystem without attributes.
     pub fn attributes(&self, path: &Path) -> io::Result<Vec<OsString>> {
         let node = self.at(path, OFlags::PATH)?;
         let mut names = vec![0; ATTRIBUTES_MAX];
@@ -96,8 +98,8 @@ impl Plain {
         Ok(value)
     }
 
-    /// What is in a directory. What has no attributes for anybody is listed all the same: what a listing leaves out is
-    /// removed from copies, and who asks for it by name meets the error.
+    /// The entries of a directory. Entries whose attributes cannot be read are listed, too: copies would
+    /// drop an entry that is missing from the listing. Accessing it by name then reports the error.
     pub fn list(&self, path: &Path) -> io::Result<Vec<Listed>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = match self.at(path, flags | OFlags::NOATIME) {
@@ -129,7 +131,7 @@ impl Plain {
     }
 }
 
-/// A path to this very node: attributes have no call for a descriptor that is not open for reading.
+/// A path to exactly this node. Attributes cannot be read through a descriptor opened with `O_PATH`.
 fn entry(node: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", node.as_raw_fd())
 }

@@ -1,4 +1,4 @@
-//! Sealing a group of chunks, always in the same way.
+//! Deterministic sealing of a group of chunks.
 
 use super::keys::SealKeys;
 use crate::{
@@ -18,15 +18,15 @@ use rustix::{
 };
 use std::{fs::File, io, os::unix::fs::FileExt};
 
-/// The epoch of everything in a view.
+/// Epoch of every chunk and record in a view.
 pub const EPOCH: u64 = 1;
 
 /// The stored form of a group.
 pub struct Group {
     pub number: u64,
-    /// Of each chunk; `None` for a hole.
+    /// One for each chunk; `None` for a hole.
     slots: Vec<Option<Slot>>,
-    /// The ciphertext of its chunks, zeros for holes; empty if all are.
+    /// Ciphertext of the chunks, with zeros for holes. Empty if all chunks are holes.
     data: Vec<u8>,
 }
 
@@ -34,7 +34,7 @@ impl Group {
     /// Seals a group of a plain file of `size` bytes.
     ///
     /// # Errors
-    /// Those of reading; `UnexpectedEof` if the file is shorter.
+    /// Errors of reading; `UnexpectedEof` if the file is shorter.
     pub fn seal(keys: &SealKeys, file: &File, size: u64, number: u64) -> io::Result<Group> {
         let first = first_chunk(number);
         let (start, count) = (first * CHUNK, entries_in(number));
@@ -45,7 +45,8 @@ impl Group {
         }
         let mut plain = vec![0; (end - start) as usize];
         file.read_exact_at(&mut plain, start)?;
-        // A chunk of zeros is a hole, wherever the filesystem has holes: that may change while nothing is written.
+        // A chunk of zeros is a hole, regardless of the filesystem's own holes: those may change without
+        // any write.
         let full: Vec<(u64, &[u8])> = (first..)
             .zip(plain.chunks(CHUNK as usize))
             .filter(|(_, chunk)| chunk.iter().any(|byte| *byte != 0))
@@ -81,12 +82,12 @@ impl Group {
         Ok(group)
     }
 
-    /// Its leaf digest.
+    /// The leaf digest of the group.
     pub fn digest(&self, keys: &SealKeys) -> Digest {
         leaf_digest(&keys.file, self.number, self.slots.iter().map(Option::as_ref))
     }
 
-    /// Its entries, 64 bytes a chunk.
+    /// The entries of the group, 64 bytes per chunk.
     pub fn entries(&self) -> Vec<u8> {
         let mut out = vec![0; self.slots.len() * 2 * SLOT];
         for (entry, slot) in out.as_chunks_mut().0.iter_mut().zip(&self.slots) {
@@ -95,7 +96,8 @@ impl Group {
         out
     }
 
-    /// Appends `length` bytes of ciphertext from `at`, counted from the group's first chunk; zeros where there is none.
+    /// Appends `length` bytes of ciphertext from offset `at` in the group's data, with zeros where there is
+    /// none.
     pub fn copy(&self, at: usize, length: usize, out: &mut Vec<u8>) {
         let have = self.data.get(at..).unwrap_or_default();
         let rest = out.len() + length;
@@ -104,7 +106,7 @@ impl Group {
     }
 }
 
-/// What stands before the plaintext: index and length.
+/// Input that precedes the plaintext in the nonce derivation: index and length.
 fn head(index: u64, length: usize) -> [u8; 12] {
     let mut head = [0; 12];
     head[..8].copy_from_slice(&index.to_be_bytes());
@@ -112,7 +114,7 @@ fn head(index: u64, length: usize) -> [u8; 12] {
     head
 }
 
-/// The first bytes of a digest; never zeros, which mean a punched hole.
+/// The nonce: the first bytes of the digest. Never all zeros, which would mean a punched hole.
 fn nonce(digest: &[u8; 32]) -> Nonce {
     let mut nonce = Nonce::default();
     nonce.copy_from_slice(&digest[..10]);
@@ -122,12 +124,12 @@ fn nonce(digest: &[u8; 32]) -> Nonce {
     nonce
 }
 
-/// The first byte from `at` on that is not in a hole; `None` if there is none.
+/// Offset of the first byte at or after `at` that is not in a hole; `None` if there is none.
 pub fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
     match seek(file, SeekFrom::Data(at)) {
         Ok(found) => Ok(Some(found)),
         Err(Errno::NXIO) => Ok(None),
-        // A filesystem that knows no holes.
+        // The filesystem does not support holes.
         Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(at)),
         Err(e) => Err(e.into()),
     }

@@ -1,4 +1,4 @@
-//! What the store of a vault with this content would show: names, attributes, links, and the vault's own files.
+//! The plain directory presented as a vault's store: names, attributes, links, and the vault's own files.
 
 use super::{
     content::{Content, as_stored},
@@ -31,23 +31,23 @@ const OWN_MODE: u32 = 0o600;
 /// Seconds and nanoseconds.
 pub type Time = (i64, u64);
 
-/// Something in the view. Paths are those of the plain tree.
+/// A node of the view. Paths are those in the plain tree.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Node {
-    /// What stands for a node of the plain tree.
+    /// The stored form of a node of the plain tree.
     Plain(PathBuf),
-    /// The id of this directory.
+    /// The id file of this directory.
     DirId(PathBuf),
-    /// The sidecar of this path's name.
+    /// The sidecar for the name at this path.
     Sidecar(PathBuf),
-    /// The configuration, or its copy.
+    /// The configuration or its copy.
     Config {
-        /// Which of the two.
+        /// True for the copy.
         copy: bool,
     },
 }
 
-/// A name in a directory of the view.
+/// An entry in a directory of the view.
 pub struct Entry {
     /// The stored name.
     pub name: OsString,
@@ -55,7 +55,7 @@ pub struct Entry {
     pub kind: FileType,
     /// An inode number for listings.
     pub inode: u64,
-    /// What it is.
+    /// The node it names.
     pub node: Node,
 }
 
@@ -66,16 +66,17 @@ pub struct View {
     engine: Arc<CpuEngine>,
     config: Vec<u8>,
     configured: Time,
-    /// Of the plain directory.
+    /// Device number of the plain directory.
     device: u64,
     long_names: LongNames,
 }
 
 impl View {
-    /// Of the directory `plain`, with `config` as the content of its configuration, which was written at `configured`.
+    /// A view of the directory `plain`. Its configuration has the content `config`, written at
+    /// `configured`.
     ///
     /// # Errors
-    /// If the directory does not open.
+    /// If the directory cannot be opened.
     pub fn open(plain: &Path, keys: ReverseKeys, config: Vec<u8>, configured: Time) -> io::Result<View> {
         let plain = Plain::open(plain)?;
         let device = plain.stat(Path::new(""))?.st_dev;
@@ -83,10 +84,10 @@ impl View {
         Ok(View { plain, keys, engine, config, configured, device, long_names })
     }
 
-    /// What `name` is in the directory at this path.
+    /// The node called `name` in the directory at this path.
     ///
     /// # Errors
-    /// ENOENT, or those of the plain directory.
+    /// ENOENT, or errors of the plain directory.
     pub fn lookup(&self, dir: &Path, name: &OsStr) -> io::Result<Node> {
         let bytes = name.as_bytes();
         let is_root = dir.as_os_str().is_empty();
@@ -115,7 +116,7 @@ impl View {
         if path == Path::new(CONFIG) { Err(Errno::NOENT.into()) } else { Ok(Node::Plain(path)) }
     }
 
-    /// The plain name of which this is the long stored one. There may be no such node any more.
+    /// The plain name for this long stored name. The node may no longer exist.
     fn long_name(&self, dir: &Path, stored: &[u8]) -> io::Result<OsString> {
         let id = self.keys.dir_id(dir.as_os_str().as_bytes());
         let guess = self.long_names.guess(stored);
@@ -134,10 +135,10 @@ impl View {
         Ok(OsString::from_vec(found.ok_or(Errno::NOENT)?))
     }
 
-    /// The names in the directory at this path. What has no stored form is left out and logged.
+    /// The entries of the directory at this path. Nodes without a stored form are left out and logged.
     ///
     /// # Errors
-    /// Those of the plain directory.
+    /// Errors of the plain directory.
     pub fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
         let is_root = dir.as_os_str().is_empty();
         let id = self.keys.dir_id(dir.as_os_str().as_bytes());
@@ -161,7 +162,8 @@ impl View {
                 FileType::Symlink => match self.plain.target(&path) {
                     Ok(target) => self.keys.link(path.as_os_str().as_bytes(), &target).is_some(),
                     Err(e) if e.raw_os_error() == Some(libc::ENOENT) => continue,
-                    // Copies lose what is left out: who looks the link up meets the error.
+                    // List it: copies would drop an entry that is missing. Accessing the link then reports
+                    // the error.
                     Err(_) => true,
                 },
                 FileType::RegularFile => size <= MAX_SIZE,
@@ -182,17 +184,17 @@ impl View {
         Ok(all)
     }
 
-    /// Attributes: those of the plain node with the stored size.
+    /// Attributes of a node: those of the plain node, with the stored size.
     ///
     /// # Errors
-    /// Those of the plain directory.
+    /// Errors of the plain directory.
     pub fn stat(&self, node: &Node) -> io::Result<Stat> {
         let own = |path: &Path, size: usize| -> io::Result<Stat> {
             let mut stat = self.plain.stat(path)?;
             stat.st_mode = libc::S_IFREG | OWN_MODE;
             (stat.st_nlink, stat.st_size) = (1, size as _);
             stat.st_blocks = size.div_ceil(512) as _;
-            // What it says follows from the configuration, and rsync looks at times alone.
+            // The content follows from the configuration, and rsync may compare only size and time.
             (stat.st_mtime, stat.st_mtime_nsec) = self.configured;
             Ok(stat)
         };
@@ -215,16 +217,16 @@ impl View {
     /// The stored target of a link.
     ///
     /// # Errors
-    /// Those of the plain directory; ENAMETOOLONG if the target has no short form.
+    /// Errors of the plain directory; ENAMETOOLONG if the target is too long to be stored.
     pub fn target(&self, path: &Path) -> io::Result<String> {
         let target = self.plain.target(path)?;
         self.keys.link(path.as_os_str().as_bytes(), &target).ok_or(Errno::NAMETOOLONG.into())
     }
 
-    /// An open file of the plain tree.
+    /// Opens a file of the plain tree.
     ///
     /// # Errors
-    /// Those of opening it.
+    /// Errors of opening it.
     pub fn content(&self, path: &Path) -> io::Result<Content> {
         let file = self.plain.file(path)?;
         let stat = rustix::fs::fstat(&file)?;
@@ -241,8 +243,8 @@ impl View {
         }
     }
 
-    /// Whether all names of a plain file are to have the same content. On other filesystems below the directory they do
-    /// not: their inode numbers are those of other files, too.
+    /// Whether all names of a plain file share one salt. Not on other filesystems mounted below the
+    /// directory: their inode numbers may also occur on the plain directory's filesystem.
     pub fn is_linked(&self, stat: &Stat) -> bool {
         stat.st_nlink > 1 && stat.st_dev == self.device
     }
@@ -250,7 +252,7 @@ impl View {
     /// The content of one of the vault's own files.
     ///
     /// # Errors
-    /// ENOENT for anything else.
+    /// ENOENT for any other node.
     pub fn own_content(&self, node: &Node) -> io::Result<Vec<u8>> {
         match node {
             Node::Config { .. } => Ok(self.config.clone()),
@@ -267,10 +269,10 @@ impl View {
         }
     }
 
-    /// The plain filesystem's room.
+    /// Free and total space of the plain filesystem.
     ///
     /// # Errors
-    /// Those of the plain directory.
+    /// Errors of the plain directory.
     pub fn space(&self) -> io::Result<StatVfs> {
         self.plain.space()
     }

@@ -10,14 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Done {
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// Its standard output.
+    /// Standard output.
     pub stdout: Vec<u8>,
-    /// Its standard error.
+    /// Standard error.
     pub stderr: String,
 }
 
@@ -33,13 +33,14 @@ impl Done {
     }
 }
 
-/// Copies a program to where a test runs it. Another process does it: a thread of this one that starts a command in
-/// between would hold the copy open for writing, and the kernel runs no such file (`ETXTBSY`).
+/// Copies a program to the place where a test will run it. A separate process does this. Otherwise, if
+/// another thread started a command meanwhile, that command would inherit the copy open for writing, and
+/// the kernel refuses to execute such a file (`ETXTBSY`).
 pub fn copy_program(from: &Path, to: &Path) {
     ok(Command::new("cp").arg(from).arg(to), 60);
 }
 
-/// A running command in a process group of its own, killed with it when dropped.
+/// A running command in a separate process group. The whole group is killed on drop.
 pub struct Running {
     child: Child,
     line: String,
@@ -48,7 +49,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a command. Its output goes to files, so that a daemon it leaves behind holds nothing up.
+    /// Starts a command. Its output goes to files, so a daemon that it leaves behind blocks nothing.
     pub fn start(command: &mut Command) -> Running {
         let turn = Turn::of(command);
         let mut running = Running::out_of_turn(command);
@@ -56,7 +57,8 @@ impl Running {
         running
     }
 
-    /// Starts a command that makes a mount namespace, for a test that runs alone and unmounts meanwhile.
+    /// Starts a command that creates a mount namespace without waiting for its turn, for a test that runs
+    /// alone and unmounts meanwhile.
     pub fn out_of_turn(command: &mut Command) -> Running {
         let files = [(); 2].map(|()| tempfile::tempfile().expect("temporary file"));
         let [out, err] = [0, 1].map(|i: usize| Stdio::from(files[i].try_clone().expect("descriptor")));
@@ -70,7 +72,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Waits for the end, at most `limit`.
+    /// Waits for the command to end, at most `limit`.
     pub fn finish(mut self, limit: Duration) -> Done {
         let Some(status) = ended(&mut self.child, limit) else {
             self.kill();
@@ -80,14 +82,14 @@ impl Running {
         Done { status, stdout: self.output(0).into_bytes(), stderr: self.output(1) }
     }
 
-    /// What it has written to standard error so far.
+    /// Standard error so far.
     pub fn said(&self) -> String {
         let mut bytes = vec![0; 1 << 16];
         let len = self.files[1].read_at(&mut bytes, 0).expect("output");
         String::from_utf8_lossy(&bytes[..len]).into_owned()
     }
 
-    /// Whether it ends by itself, within `limit`.
+    /// Whether the command ends on its own within `limit`.
     pub fn ends(&mut self, limit: Duration) -> bool {
         ended(&mut self.child, limit).is_some()
     }
@@ -116,7 +118,7 @@ impl Drop for Running {
     }
 }
 
-/// Waits for the end of a process, at most `limit`.
+/// Waits for a process to end, at most `limit`; `None` if it does not.
 pub fn ended(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let end = Instant::now() + limit;
     let mut pause = Duration::from_millis(1);
@@ -132,13 +134,13 @@ pub fn ended(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// A command line, at most a page of it.
+/// A command line, shortened to 2000 characters.
 fn shown(command: &Command) -> String {
     let line = format!("{command:?}");
     line.chars().take(2000).collect()
 }
 
-/// Runs a command to its end, at most `seconds`.
+/// Runs a command to its end, for at most `seconds`.
 pub fn run(command: &mut Command, seconds: u64) -> Done {
     Running::start(command).finish(Duration::from_secs(seconds))
 }

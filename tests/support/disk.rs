@@ -1,4 +1,4 @@
-//! Filesystems mounted for one test: in memory, or in an image.
+//! Filesystems mounted for one test, in memory or in an image.
 
 use super::command::{ok, run};
 use rustix::{
@@ -15,7 +15,7 @@ use std::{
 pub struct Disk(pub tempfile::TempDir);
 
 impl Disk {
-    /// Of `size` as tmpfs writes it ("8m"); needs root.
+    /// A filesystem of this `size`, in the syntax of tmpfs ("8m"). Needs root.
     pub fn new(size: &str) -> Disk {
         let place = tempfile::TempDir::with_prefix("warpcrypt-disk-").expect("directory");
         let options = format!("size={size},mode=755");
@@ -51,11 +51,12 @@ impl Drop for Disk {
     }
 }
 
-/// A small ext4 in an image, mounted for one test. It gives the number of an inode that went to the next one that is made.
+/// A small ext4 in an image, mounted for one test. It reuses the number of a deleted inode for the next one
+/// created.
 pub struct Ext4(pub PathBuf);
 
 impl Ext4 {
-    /// In the file `image`, mounted on the new directory `at`; needs root.
+    /// Creates it in the file `image` and mounts it on the new directory `at`. Needs root.
     pub fn at(image: &Path, at: &Path) -> Ext4 {
         File::create(image).expect("image").set_len(8 << 20).expect("length");
         let options = ["-q", "-m", "0", "-b", "4096", "-I", "256", "-N", "2048", "-O", "^has_journal"];

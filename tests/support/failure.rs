@@ -1,13 +1,13 @@
-//! Reports a failed test so that it can be repeated: prints the command with its seed and settings, and keeps the log of its
-//! mounts.
+//! Reports a failed test so that it can be repeated: prints the command with its seed and settings, and
+//! keeps the log of the test's mounts.
 
 use super::{mounted::Vault, say, test_name};
 use std::{cell::Cell, fs, path::PathBuf};
 
-/// Lines of the log that are printed.
+/// Number of log lines to print.
 const LINES: usize = 60;
 
-/// Settings that change what a test does.
+/// Environment variables that affect a test.
 const SETTINGS: [&str; 4] =
     ["WARPCRYPT_TEST_ENGINE", "WARPCRYPT_TEST_CACHE", "WARPCRYPT_TEST_IO_URING", "WARPCRYPT_TEST_PROGRAM"];
 
@@ -15,7 +15,7 @@ thread_local! {
     static SEED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Remembers the first seed that the running test took.
+/// Remembers the first seed that the running test used.
 pub fn note_seed(seed: u64) {
     SEED.set(SEED.get().or(Some(seed)));
 }

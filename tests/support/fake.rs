@@ -1,4 +1,5 @@
-//! A mount that only says to be one of a vault, and who answers commands in the place of its process.
+//! A mount that merely claims to be one of a vault, and a listener that answers commands in place of its
+//! process.
 
 use super::mounted::release;
 use rustix::{
@@ -19,7 +20,7 @@ use std::{
 use tempfile::TempDir;
 use warpcrypt::fuse::{ControlDir, SocketName};
 
-/// Dropping it takes the mount away.
+/// Unmounted on drop.
 pub struct Fake {
     point: TempDir,
     fuse: Option<File>,
@@ -29,8 +30,8 @@ pub struct Fake {
 }
 
 impl Fake {
-    /// A mount by the user `owner` with this source in the mount table. `answer` makes the text that a command is answered.
-    /// Needs root.
+    /// A mount owned by the user `owner`, with this source in the mount table. `answer` produces the reply
+    /// to a command. Needs root.
     pub fn new(source: &Path, owner: u32, answer: impl Fn(&[u8]) -> String + Send + 'static) -> Fake {
         let point = TempDir::with_prefix("warpcrypt-test-fake-").expect("temporary directory");
         let fuse = File::options().read(true).write(true).open("/dev/fuse").expect("/dev/fuse");
@@ -39,7 +40,7 @@ impl Fake {
         let flags = MountFlags::NODEV | MountFlags::NOSUID;
         mount(source, point.path(), "fuse.warpcrypt", flags, data.as_c_str()).expect("mount");
         let device = device_of(point.path());
-        // The kernel says who listens: the thread that began to.
+        // The kernel attributes the socket to the thread that began to listen.
         let listen = move || {
             let owner = Uid::from_raw(owner);
             set_thread_res_uid(owner, owner, owner).expect("another user");
@@ -67,7 +68,7 @@ impl Fake {
         self.point.path()
     }
 
-    /// The commands that it was told.
+    /// The commands received so far.
     pub fn heard(&self) -> Vec<Vec<u8>> {
         self.heard.lock().unwrap().clone()
     }
@@ -76,13 +77,13 @@ impl Fake {
 impl Drop for Fake {
     fn drop(&mut self) {
         let _ = shutdown(&*self.listener, Shutdown::Both);
-        // First: nobody waits for the answer of a mount without one.
+        // Close this first: requests to a mount without a server then fail instead of blocking.
         drop(self.fuse.take());
         release(self.point.path());
     }
 }
 
-/// The number of the device that is mounted at `point`, without a request to it.
+/// Device number of the mount on `point`, determined without sending a request to it.
 pub fn device_of(point: &Path) -> u64 {
     let table = fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
     let line = table.lines().rfind(|line| line.split(' ').nth(4) == point.to_str()).expect("a line");

@@ -1,4 +1,4 @@
-//! Stored files as byte strings: taken from a vault, changed, put back and read through a mount.
+//! Stored files as byte strings: taken from a vault, modified, put back and read through a mount.
 
 use super::{
     mounted::Vault,
@@ -11,22 +11,23 @@ use std::{
     path::Path,
 };
 
-/// Ways to open a file without waiting: who opens a pipe waits, and what was a file may be one by now.
+/// Options for opening a file without blocking: a former file may have become a pipe, and opening a pipe
+/// blocks.
 pub fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.custom_flags(OFlags::NONBLOCK.bits() as i32);
     options
 }
 
-/// What an application gets when it reads a file chunk by chunk.
+/// The results an application gets when it reads a file chunk by chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// Chunks until the end of the file, or the error in a chunk's place.
+    /// Chunks up to the end of the file, with an error in place of a chunk that cannot be read.
     pub chunks: Vec<Result<Vec<u8>, Errno>>,
 }
 
 impl Reading {
-    /// Reads `path`, looking for `expected` bytes or more.
+    /// Reads `path`, expecting at least `expected` bytes.
     pub fn of(path: &Path, expected: usize) -> Reading {
         let failed = |e: std::io::Error| Err(Errno::from_io_error(&e).unwrap_or(Errno::NOSYS));
         let file = match options().read(true).open(path) {
@@ -50,23 +51,24 @@ impl Reading {
         Reading { chunks }
     }
 
-    /// Whether everything reads, as `content`.
+    /// Whether everything can be read and equals `content`.
     pub fn is(&self, content: &[u8]) -> bool {
         let whole: Option<Vec<&[u8]>> = self.chunks.iter().map(|c| c.as_deref().ok()).collect();
         whole.is_some_and(|c| c.concat() == content)
     }
 
-    /// Whether chunk `index` fails with EIO, alone or with the whole file.
+    /// Whether chunk `index` fails with EIO, alone or along with the whole file.
     pub fn fails_at(&self, index: usize) -> bool {
         self.refused() || self.chunks.get(index) == Some(&Err(Errno::IO))
     }
 
-    /// Whether nothing at all can be read.
+    /// Whether nothing can be read at all.
     pub fn refused(&self) -> bool {
         self.chunks.iter().all(|c| *c == Err(Errno::IO)) && !self.chunks.is_empty()
     }
 
-    /// Whether no byte is wrong: what reads is `content`, and what is missing is an EIO.
+    /// Whether no byte is wrong: everything that can be read equals `content`, and everything missing is an
+    /// EIO.
     pub fn is_honest(&self, content: &[u8]) -> bool {
         let right = |(i, chunk): (usize, &Result<Vec<u8>, Errno>)| match chunk {
             Ok(bytes) => content.chunks(4096).nth(i) == Some(bytes),
@@ -78,7 +80,7 @@ impl Reading {
     }
 }
 
-/// The stored bytes of files that `make` writes in a mount, one for each path it returns.
+/// The stored bytes of the files with these names in the mount.
 pub fn take<const N: usize>(vault: &Vault, names: [&str; N]) -> [Vec<u8>; N] {
     let mount = vault.mount_with(&["--read-only"]);
     let inodes = names.map(|n| inode(&mount.join(n)));
@@ -87,8 +89,8 @@ pub fn take<const N: usize>(vault: &Vault, names: [&str; N]) -> [Vec<u8>; N] {
     inodes.map(|n| fs::read(&paths[&n]).expect("read the store"))
 }
 
-/// Puts each image into a file of its own and reads them all through one mount; `after` is done with every
-/// path then. Another file must keep working.
+/// Writes each image over a new stored file and reads them all through one mount. Calls `after` for every
+/// path once it has been read. Asserts that another file keeps working.
 pub fn read_all(
     vault: &Vault,
     images: &[Vec<u8>],

@@ -1,7 +1,7 @@
-//! What the tests that mount a vault share: a vault and its mount, commands with a time limit, seeds,
-//! trees to copy.
+//! Shared support for tests that mount a vault: a vault and its mount, commands with a time limit, seeds,
+//! and trees to copy.
 
-// Every test binary includes this module and uses its own part of it.
+// Every test binary includes this module and uses only part of it.
 #![allow(dead_code, unused_imports)]
 
 pub mod command;
@@ -23,26 +23,27 @@ pub use ready::*;
 use std::{path::PathBuf, str::FromStr};
 use warpcrypt::crypto::cipher::Cipher;
 
-/// A file of the source tree. `WARPCRYPT_TEST_SOURCES` names a copy of the tree on a machine that the tests were carried to.
+/// A file of the source tree. `WARPCRYPT_TEST_SOURCES` names a copy of the tree on a machine that the tests
+/// were copied to.
 pub fn source(path: &str) -> PathBuf {
     let tree = std::env::var_os("WARPCRYPT_TEST_SOURCES");
     tree.map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from).join(path)
 }
 
-/// The ciphers of a vault, as the command line names them.
+/// The ciphers of a vault, by their names on the command line.
 pub fn ciphers() -> [&'static str; Cipher::ALL.len()] {
     Cipher::ALL.map(Cipher::name)
 }
 
-/// The ways that `--cache` takes.
+/// The values of `--cache`.
 pub const CACHES: [&str; 4] = ["auto", "kernel", "direct", "write-back"];
 
-/// Whether tests are to do all that they can, as in `just prove`, and not a fixed sample.
+/// Whether tests should be exhaustive, as in `just prove`, instead of using a fixed sample.
 pub fn is_proof() -> bool {
     std::env::var_os("PROVE").is_some()
 }
 
-/// What the environment's variable `name` says, if it says something of this type.
+/// The environment variable `name`, if it is set and parses as this type.
 pub fn setting<T: FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! A vault in a temporary place, and its mount.
+//! A vault in a temporary directory, and its mount.
 
 use super::{
     command::{Done, ok, run},
@@ -22,17 +22,17 @@ use tempfile::TempDir;
 
 /// Exit code of `umount`: the mount is in use.
 const IN_USE: i32 = 23;
-/// Longest life of one mount: after that its process is killed, so that calls stuck in it return.
+/// Maximum life of one mount. After that its process is killed, so that calls stuck in it return.
 const LIFE: Duration = Duration::from_secs(400);
 
-/// Where the program under test lies: where it was built, or where `WARPCRYPT_TEST_PROGRAM` says, on a machine
-/// that the tests were carried to.
+/// Path of the program under test: the build output, or the value of `WARPCRYPT_TEST_PROGRAM` on a machine
+/// that the tests were copied to.
 pub fn program_path() -> PathBuf {
     let built = || PathBuf::from(env!("CARGO_BIN_EXE_warpcrypt"));
     std::env::var_os("WARPCRYPT_TEST_PROGRAM").map_or_else(built, PathBuf::from)
 }
 
-/// A vault. It is opened with a key file: a test that mounts hundreds of times does not want Argon2.
+/// A vault, opened with a key file: Argon2 would be too slow for a test that mounts hundreds of times.
 pub struct Vault {
     /// The stored directory.
     pub store: PathBuf,
@@ -40,18 +40,18 @@ pub struct Vault {
     pub mount_point: PathBuf,
     /// The key file.
     pub key: PathBuf,
-    /// Where mounts log to.
+    /// Log file of the mounts.
     pub log: PathBuf,
     places: Vec<TempDir>,
 }
 
 impl Vault {
-    /// A new vault on the disk under the temporary directory.
+    /// A new vault on disk, in the temporary directory.
     pub fn new(cipher: &str) -> Vault {
         Vault::with(cipher, &[])
     }
 
-    /// A new vault with more options of `init`.
+    /// A new vault, with additional options for `init`.
     pub fn with(cipher: &str, options: &[&str]) -> Vault {
         let vault = Vault::place(None);
         vault.init(cipher, options);
@@ -65,12 +65,12 @@ impl Vault {
         vault
     }
 
-    /// A new vault in memory: for tests with very many operations, where a sync need not reach a disk.
+    /// A new vault in memory, for tests with very many operations in which a sync need not reach a disk.
     pub fn in_memory(cipher: &str) -> Vault {
         Vault::in_memory_of(cipher, 1 << 30)
     }
 
-    /// The same where there is room for so many bytes; on disk otherwise.
+    /// As `in_memory`, if there is room for `bytes` bytes; otherwise on disk.
     pub fn in_memory_of(cipher: &str, bytes: u64) -> Vault {
         let place = memory(bytes);
         let store = place.as_ref().map(|p| p.path().join("vault"));
@@ -80,12 +80,12 @@ impl Vault {
         vault
     }
 
-    /// The same vault with a mount point and a log of its own, as on another machine.
+    /// The same vault with a separate mount point and log, as on another machine.
     pub fn elsewhere(&self) -> Vault {
         self.with_store(&self.store)
     }
 
-    /// A copy of the vault whose stored directory is `store`, with a mount point and a log of its own.
+    /// A copy of the vault whose stored directory is `store`, with a separate mount point and log.
     pub fn with_store(&self, store: &Path) -> Vault {
         Vault::place(Some(store))
     }
@@ -114,7 +114,8 @@ impl Vault {
         add
     }
 
-    /// Runs `key rotate` with another key file. If that begins a rotation, `key` has its content afterwards.
+    /// Runs `key rotate` with another key file. If that starts a rotation, `key` contains the new key
+    /// afterwards.
     pub fn rotate(&self, options: &[&str]) -> Done {
         let generation = || {
             let text = fs::read_to_string(self.store.join("warpcrypt.json")).expect("configuration");
@@ -135,7 +136,7 @@ impl Vault {
         done
     }
 
-    /// A command that gives the vault another master key, and the content of the file `new` as its key.
+    /// A command that gives the vault another master key, with the content of the file `new` as its key.
     pub fn rotate_to(&self, new: &Path) -> Command {
         let mut rotate = Vault::program();
         rotate.args(["key", "rotate"]).arg(&self.store).arg("--key-file").arg(&self.key);
@@ -153,8 +154,9 @@ impl Vault {
         self.places[0].path()
     }
 
-    /// Runs `mount` and says how it went. `WARPCRYPT_TEST_ENGINE` is the engine, `WARPCRYPT_TEST_CACHE` the
-    /// caching and `WARPCRYPT_TEST_IO_URING` whether there are rings, unless the options name one.
+    /// Runs `mount` and returns the result. Unless the options name them, `WARPCRYPT_TEST_ENGINE` selects
+    /// the engine, `WARPCRYPT_TEST_CACHE` the caching, and `WARPCRYPT_TEST_IO_URING` whether rings are
+    /// used.
     pub fn try_mount(&self, options: &[&str]) -> Done {
         let mut command = Vault::program();
         command.arg("mount").arg(&self.store).arg(&self.mount_point).args(options);
@@ -163,7 +165,7 @@ impl Vault {
             ("--cache", "WARPCRYPT_TEST_CACHE"),
             ("--io-uring", "WARPCRYPT_TEST_IO_URING"),
         ] {
-            // A reverse view takes none of them.
+            // A reverse view accepts none of them.
             let named = options.contains(&option) || options.contains(&"--reverse");
             if let Some(value) = std::env::var_os(variable).filter(|_| !named) {
                 command.arg(option).arg(value);
@@ -172,12 +174,12 @@ impl Vault {
         run(command.arg("--key-file").arg(&self.key).arg("--log-file").arg(&self.log), 60)
     }
 
-    /// Mounts; it must work.
+    /// Mounts the vault. Panics if that fails.
     pub fn mount(&self) -> Mount<'_> {
         self.mount_with(&[])
     }
 
-    /// Mounts with more options of `mount`.
+    /// As `mount`, with additional options.
     pub fn mount_with(&self, options: &[&str]) -> Mount<'_> {
         let done = self.try_mount(options);
         assert!(
@@ -190,14 +192,14 @@ impl Vault {
         self.mounted(options)
     }
 
-    /// The mount that a command with these options has just made.
+    /// The mount just created by a command with these options.
     pub fn mounted(&self, options: &[&str]) -> Mount<'_> {
         let mount = Mount::new(self, options);
         assert!(is_mounted(&self.mount_point), "mount returned before the mount answers");
         mount
     }
 
-    /// What the mounts logged.
+    /// Log of all mounts so far.
     pub fn log_text(&self) -> String {
         fs::read(&self.log).map(|b| String::from_utf8_lossy(&b).into_owned()).unwrap_or_default()
     }
@@ -214,7 +216,7 @@ impl Drop for Vault {
     }
 }
 
-/// A mounted vault. Dropping it unmounts by force.
+/// A mounted vault. Dropping it forces an unmount.
 pub struct Mount<'v> {
     /// The vault.
     pub vault: &'v Vault,
@@ -248,11 +250,11 @@ impl<'v> Mount<'v> {
         self.path().join(name)
     }
 
-    /// Unmounts as a user does; when that returns, all is stored.
+    /// Unmounts as a user would. When this returns, everything is stored.
     ///
-    /// A command that another thread starts holds copies of this process's open files until it has closed all of them,
-    /// and each close of a file on some busy mount waits for that mount. Meanwhile this mount can be in use, so the
-    /// command is tried again.
+    /// A command started by another thread holds copies of this process's open files until it has closed
+    /// them all, and closing a file on a busy mount waits for that mount. This mount may be in use for that
+    /// long, so the command is retried.
     pub fn unmount(mut self) {
         let until = Instant::now() + Duration::from_secs(60);
         let done = loop {
@@ -263,7 +265,8 @@ impl<'v> Mount<'v> {
         };
         assert!(done.status.success(), "umount: {}: {}", done.status, done.stderr);
         assert!(!is_mounted(self.path()), "umount returned while the mount stands");
-        // All is stored and the vault is free; what is left is the end of a process, which takes a GPU's driver a while.
+        // Everything is stored and the vault is free. Only the process still has to end, which takes a
+        // while with a GPU's driver.
         assert!(wait_gone(self.pid, Duration::from_secs(30)), "umount returned while its process works");
         self.end_watch();
     }
@@ -276,24 +279,24 @@ impl<'v> Mount<'v> {
         vault.mount_with(&options.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Kills the process with SIGKILL and takes the dead mount away.
+    /// Kills the process with SIGKILL and removes the dead mount.
     pub fn kill(mut self) {
         self.kill_server();
         self.end_watch();
         release(self.path());
     }
 
-    /// Kills the process with SIGKILL; the dead mount stays. It may have been killed before.
+    /// Kills the process with SIGKILL; the dead mount stays. The process may already have been killed.
     pub fn kill_server(&self) {
         match kill_process(self.pid, Signal::KILL) {
-            // Taken away by the first process of the system, as most of those do.
+            // Already reaped by init, as is usual.
             Err(Errno::SRCH) => {}
             killed => killed.expect("kill"),
         }
         assert!(wait_gone(self.pid, Duration::from_secs(20)), "a killed process stays");
     }
 
-    /// Whether the process still lives.
+    /// Whether the process is still alive.
     pub fn alive(&self) -> bool {
         !gone(self.pid)
     }
@@ -324,7 +327,7 @@ pub fn is_mounted(path: &Path) -> bool {
     table.lines().any(|line| line.split(' ').nth(1) == path.to_str())
 }
 
-/// Takes a mount away, dead or alive.
+/// Removes a mount, dead or alive.
 pub fn release(path: &Path) {
     for _ in 0..10 {
         if !is_mounted(path) {
@@ -344,7 +347,7 @@ fn server_of(mount_point: &Path) -> Option<Pid> {
     let processes = fs::read_dir("/proc").ok()?;
     let serving = processes.flatten().filter_map(|entry| {
         let number: i32 = entry.file_name().to_str()?.parse().ok()?;
-        // Where its program lies, it shows to root alone.
+        // Only root can read the path of its executable, so use the command line.
         let line = fs::read(entry.path().join("cmdline")).ok()?;
         let program = Path::new(OsStr::from_bytes(line.split(|&b| b == 0).next()?));
         program.file_name()?.to_str()?.starts_with("warpcrypt").then_some(())?;
@@ -356,9 +359,9 @@ fn server_of(mount_point: &Path) -> Option<Pid> {
         Some((started, number, parent))
     });
     let serving: Vec<_> = serving.collect();
-    // A child that the server starts looks like the server until it has its own program.
+    // A child started by the server has the server's command line until it executes its own program.
     let child = |parent| serving.iter().any(|&(_, number, _)| number == parent);
-    // The one of the mount before may still be ending.
+    // The server of the previous mount may still be ending.
     Pid::from_raw(serving.iter().filter(|&&(_, _, parent)| !child(parent)).max()?.1)
 }
 
@@ -367,7 +370,7 @@ fn gone(pid: Pid) -> bool {
     let status = fs::read_to_string(process.join("stat")).unwrap_or_default();
     let zombie =
         status.rsplit(')').next().is_none_or(|rest| !rest.trim_start().starts_with(['R', 'S', 'D', 'T']));
-    // A zombie's threads may outlive it for a moment, and hold its files.
+    // A zombie's threads may outlive it briefly and hold its files.
     let threads = fs::read_dir(process.join("task")).map_or(0, Iterator::count);
     zombie && threads <= 1
 }
@@ -383,7 +386,8 @@ fn wait_gone(pid: Pid, limit: Duration) -> bool {
     true
 }
 
-/// A temporary directory in memory, if there is such a place with room for `bytes`. (Containers have little.)
+/// A temporary directory in memory, if one with room for `bytes` is available. Containers often have
+/// little.
 pub fn memory(bytes: u64) -> Option<TempDir> {
     let space = rustix::fs::statvfs("/dev/shm").ok()?;
     if space.f_bavail.saturating_mul(space.f_frsize) < bytes {
@@ -394,7 +398,7 @@ pub fn memory(bytes: u64) -> Option<TempDir> {
     Some(place)
 }
 
-/// As `memory`; where there is no room, in the place of temporary files.
+/// As `memory`, or in the directory for temporary files if there is no room.
 pub fn memory_or_disk(bytes: u64) -> TempDir {
     memory(bytes).unwrap_or_else(|| {
         let place = TempDir::with_prefix("warpcrypt-test-").expect("temporary directory");

@@ -1,4 +1,5 @@
-//! Tests of what an ordinary user meets: each runs in a process of its own, and root's run hands it to such a user.
+//! Tests of the behaviour that an ordinary user sees. Each runs in a separate process; if root runs the
+//! tests, as an ordinary user.
 
 use super::{
     command::{copy_program, run},
@@ -15,18 +16,18 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// The user, and the groups that it is in when root runs the tests.
+/// The user and its groups when root runs the tests.
 const USER: u32 = 65534;
 const GROUPS: &str = "65534,61100,61101";
 /// Set in the process of such a test.
 const MARK: &str = "WARPCRYPT_TEST_ORDINARY";
-/// Set there to a filesystem of that user.
+/// Set there to the path of a filesystem owned by that user.
 const DISK: &str = "WARPCRYPT_TEST_DISK";
-/// Settings that such a test takes over.
+/// Environment variables that are passed on to such a test.
 const SETTINGS: [&str; 4] = ["SEED", "TREE_SECONDS", "TREE_SEQUENCES", "LANG"];
 
-/// Whether this is the process of an ordinary user in which the calling test is to run. Otherwise the test has run there when
-/// this returns, unless the machine lacks something: see `ready`.
+/// Whether this is the ordinary user's process, in which the calling test should run. If this returns
+/// false, the test has already run there, unless the machine lacks something (see `ready`).
 pub fn is_ordinary_user(programs: &[&str], seconds: u64) -> bool {
     if std::env::var_os(MARK).is_some() {
         return true;
@@ -35,7 +36,8 @@ pub fn is_ordinary_user(programs: &[&str], seconds: u64) -> bool {
     false
 }
 
-/// As `is_ordinary_user`: there, a small filesystem in memory of that user, of `size` as tmpfs writes it. Root alone can mount it.
+/// As `is_ordinary_user`, but returns there a small in-memory filesystem owned by that user; `size` is in
+/// the syntax of tmpfs. Only root can mount it.
 pub fn disk_of_ordinary_user(size: &str, seconds: u64) -> Option<PathBuf> {
     if let Some(disk) = std::env::var_os(DISK) {
         return Some(disk.into());
@@ -48,8 +50,9 @@ pub fn disk_of_ordinary_user(size: &str, seconds: u64) -> Option<PathBuf> {
     None
 }
 
-/// As `is_ordinary_user`: there, a place in memory with room for `bytes`, and what removes it if that is not its end. Root's run
-/// mounts one; a user's own takes it from /dev/shm.
+/// As `is_ordinary_user`, but returns there an in-memory directory with room for `bytes`, and a guard if it
+/// has to be removed. If root runs the tests, a filesystem is mounted for it; for an ordinary user it is in
+/// /dev/shm.
 pub fn memory_of_ordinary_user(bytes: u64, seconds: u64) -> Option<(PathBuf, Option<TempDir>)> {
     if geteuid().is_root() || std::env::var_os(DISK).is_some() {
         return disk_of_ordinary_user(&format!("{}k", bytes >> 10), seconds).map(|disk| (disk, None));

@@ -1,4 +1,4 @@
-//! Random numbers from a seed that is printed, so that a failure can be run again (`SEED=…`).
+//! Random numbers from a printed seed, so that a failure can be repeated (`SEED=…`).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Random(u64);
 
 impl Random {
-    /// From the environment's `SEED`, or from the clock. `what` tells which test it belongs to.
+    /// Seeded from the environment variable `SEED`, or from the clock. `what` names the test in the output.
     pub fn new(what: &str) -> Random {
         let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64);
         let seed = super::setting("SEED").unwrap_or_else(clock);
@@ -16,7 +16,7 @@ impl Random {
         Random(seed)
     }
 
-    /// From a number.
+    /// Seeded with a number.
     pub fn from_seed(seed: u64) -> Random {
         Random(seed)
     }
@@ -35,17 +35,17 @@ impl Random {
         self.next() % limit.max(1)
     }
 
-    /// One of these.
+    /// One of the elements.
     pub fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len() as u64) as usize]
     }
 
-    /// True once in `n` times.
+    /// True with probability 1 in `n`.
     pub fn once_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// Fills with random bytes.
+    /// Fills `out` with random bytes.
     pub fn fill(&mut self, out: &mut [u8]) {
         for piece in out.chunks_mut(8) {
             let bytes = self.next().to_le_bytes();

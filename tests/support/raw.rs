@@ -1,4 +1,4 @@
-//! Shared memory mappings of files, close(2), and asynchronous writes. The only unsafe code of the tests.
+//! Shared memory mappings of files, close(2), and asynchronous writes. The only unsafe code in the tests.
 
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, msync, munmap};
 use std::{
@@ -12,51 +12,52 @@ use std::{
     ptr,
 };
 
-/// A shared mapping of a part of a file.
+/// A shared mapping of a range of a file.
 pub struct Mapping {
     start: *mut c_void,
     len: usize,
 }
 
 impl Mapping {
-    /// Maps `len` bytes (at least 1) from `offset`, a multiple of 4096. They must lie inside the file
+    /// Maps `len` bytes (at least 1) at `offset`, a multiple of 4096. The range must stay within the file
     /// for as long as the mapping is used.
     pub fn new(file: &File, offset: u64, len: usize, write: bool) -> io::Result<Mapping> {
         let rights = if write { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: the kernel chooses an unused place, so no other memory of the process is touched.
+        // SAFETY: the kernel chooses an unused address, so no other memory of the process is affected.
         let start = unsafe { mmap(ptr::null_mut(), len, rights, MapFlags::SHARED, file, offset)? };
         Ok(Mapping { start, len })
     }
 
-    /// Has the kernel bring all of it into memory; an error where an access would end the program.
+    /// Makes the kernel load the whole mapping into memory. Returns an error where an access would raise
+    /// SIGBUS.
     pub fn populate(&self, write: bool) -> io::Result<()> {
         let advice = if write { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
-        // SAFETY: the range is the whole mapping, and its content stays.
+        // SAFETY: the range is the whole mapping, and its content does not change.
         unsafe { madvise(self.start, self.len, advice) }.map_err(io::Error::from)
     }
 
-    /// Copies bytes out.
+    /// Copies bytes out of the mapping.
     pub fn read(&self, at: usize, out: &mut [u8]) {
         assert!(at + out.len() <= self.len);
-        // SAFETY: the range lies inside the mapping, and `out` is memory of our own.
+        // SAFETY: the range is within the mapping, and `out` is separate memory.
         unsafe { ptr::copy_nonoverlapping(self.start.cast::<u8>().add(at), out.as_mut_ptr(), out.len()) }
     }
 
-    /// Copies bytes in; the mapping must be one for writing.
+    /// Copies bytes into the mapping, which must be writable.
     pub fn write(&self, at: usize, data: &[u8]) {
         assert!(at + data.len() <= self.len);
-        // SAFETY: the range lies inside the mapping, which is writable and not a Rust object.
+        // SAFETY: the range is within the mapping, which is writable and not a Rust object.
         unsafe { ptr::copy_nonoverlapping(data.as_ptr(), self.start.cast::<u8>().add(at), data.len()) }
     }
 
-    /// Writes all of it to a file, straight from the mapping. Nobody may change it meanwhile.
+    /// Writes the whole mapping to a file, directly from the mapping. Nothing may change it meanwhile.
     pub fn write_to(&self, file: &File, offset: u64) -> io::Result<()> {
-        // SAFETY: the range is the whole mapping, of which nobody has another slice.
+        // SAFETY: the range is the whole mapping, and no other slice of it exists.
         let bytes = unsafe { std::slice::from_raw_parts(self.start.cast::<u8>(), self.len) };
         file.write_all_at(bytes, offset)
     }
 
-    /// Writes what was changed to the file.
+    /// Writes changes back to the file.
     pub fn sync(&self) -> io::Result<()> {
         // SAFETY: the range is the whole mapping.
         unsafe { msync(self.start, self.len, MsyncFlags::SYNC) }.map_err(io::Error::from)
@@ -70,15 +71,15 @@ impl Drop for Mapping {
     }
 }
 
-/// Closes a file and says what close(2) said.
+/// Closes a file and returns the result of close(2).
 pub fn close(file: File) -> io::Result<()> {
     let fd = file.into_raw_fd();
-    // SAFETY: the descriptor was just given up by its only owner.
+    // SAFETY: its only owner has just given up the descriptor.
     let result = unsafe { libc::close(fd) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What io_submit(2) takes.
+/// Argument of io_submit(2).
 #[repr(C)]
 #[derive(Default)]
 struct Iocb {
@@ -96,7 +97,7 @@ struct Iocb {
     event_fd: u32,
 }
 
-/// What io_getevents(2) gives.
+/// Result of io_getevents(2).
 #[repr(C)]
 #[derive(Clone, Default)]
 struct IoEvent {
@@ -106,21 +107,21 @@ struct IoEvent {
     result2: i64,
 }
 
-/// Writes that are under way side by side (io_submit(2)): what databases and virtual machines do.
+/// Concurrent asynchronous writes (io_submit(2)), as databases and virtual machines issue them.
 pub struct Aio(libc::c_ulong);
 
 impl Aio {
     const PWRITE: u16 = 1;
 
-    /// Room for so many writes at once.
+    /// A context for up to `most` concurrent writes.
     pub fn new(most: usize) -> io::Result<Aio> {
         let mut context = 0;
-        // SAFETY: the kernel fills in the number of a context.
+        // SAFETY: the kernel stores the context's number.
         let made = unsafe { libc::syscall(libc::SYS_io_setup, most, &raw mut context) };
         if made == 0 { Ok(Aio(context)) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Writes all of `data` in pieces of `piece` bytes, all of them at once, and waits until each is done.
+    /// Writes `data` in pieces of `piece` bytes, all concurrently, and waits until all are done.
     pub fn write_all(&self, file: &File, data: &[u8], piece: usize) -> io::Result<()> {
         let requests: Vec<Iocb> = data
             .chunks(piece)
@@ -138,7 +139,7 @@ impl Aio {
         let pointers: Vec<*const Iocb> = requests.iter().map(ptr::from_ref).collect();
         let mut events = vec![IoEvent::default(); requests.len()];
         let count = requests.len() as libc::c_long;
-        // SAFETY: the requests point to parts of `data`, which stays until all of them are done, below.
+        // SAFETY: the requests point into `data`, which stays borrowed until all of them are done, below.
         let begun = unsafe { libc::syscall(libc::SYS_io_submit, self.0, count, pointers.as_ptr()) };
         if begun < 0 {
             return Err(io::Error::last_os_error());
@@ -159,7 +160,7 @@ impl Aio {
 
 impl Drop for Aio {
     fn drop(&mut self) {
-        // SAFETY: the context is ours, and nothing of it is under way.
+        // SAFETY: the context is ours, and nothing is in flight in it.
         let _ = unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
     }
 }

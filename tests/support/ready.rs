@@ -1,15 +1,15 @@
-//! Whether this machine has what a test needs; if not, it is skipped aloud.
+//! Checks whether this machine has what a test needs; if not, the test is skipped with a message.
 
 use std::{ffi::OsStr, fmt::Display, fs::OpenOptions, io::Write, path::PathBuf};
 
-/// Prints a line that the test runner does not swallow.
+/// Prints a line that the test runner does not capture.
 pub fn say(line: impl Display) {
-    // A closed standard error is no reason to fail.
+    // Ignore a closed standard error.
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Whether this machine can mount and has all `programs`. Otherwise the test is skipped aloud, or fails if `REQUIRE_FUSE`
-/// is set: to `1`, or to `user` where an ordinary user runs the tests.
+/// Whether this machine can mount and has all `programs`. If not, the test is skipped with a message, or
+/// fails if `REQUIRE_FUSE` is set: to `1`, or to `user` if an ordinary user runs the tests.
 pub fn ready(programs: &[&str]) -> bool {
     let mut missing: Vec<String> =
         programs.iter().filter(|p| which(p).is_none()).map(|p| p.to_string()).collect();
@@ -21,7 +21,7 @@ pub fn ready(programs: &[&str]) -> bool {
     missing.is_empty() || skip(format!("needs {}", missing.join(", ")))
 }
 
-/// As `ready`, for a test that needs root. `REQUIRE_FUSE=user` allows it to be skipped.
+/// As `ready`, for a test that needs root. `REQUIRE_FUSE=user` allows skipping it.
 pub fn ready_as_root(programs: &[&str]) -> bool {
     if rustix::process::geteuid().is_root() {
         return ready(programs);
@@ -33,7 +33,7 @@ pub fn ready_as_root(programs: &[&str]) -> bool {
     skip("needs root".into())
 }
 
-/// Says that the running test is skipped and returns false; fails if `REQUIRE_FUSE` is set.
+/// Reports that the running test is skipped and returns false. Fails if `REQUIRE_FUSE` is set.
 pub fn skip(reason: String) -> bool {
     let name = test_name();
     assert!(!required("1") && !required("user"), "{name} cannot run: {reason}");
@@ -45,12 +45,12 @@ fn required(by: &str) -> bool {
     std::env::var_os("REQUIRE_FUSE").is_some_and(|value| value == by)
 }
 
-/// The name of the running test, if this is its own thread.
+/// Name of the running test; only valid on its main thread.
 pub fn test_name() -> String {
     std::thread::current().name().unwrap_or("a test").to_owned()
 }
 
-/// Where a program lies, if it is installed.
+/// Path of a program, if it is installed.
 pub fn which(program: impl AsRef<OsStr>) -> Option<PathBuf> {
     let paths = std::env::var_os("PATH")?;
     let extra = ["/usr/sbin", "/sbin"].map(PathBuf::from);

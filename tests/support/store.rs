@@ -1,4 +1,4 @@
-//! What lies in the store: an attacker's view of a vault.
+//! The content of the store: an attacker's view of a vault.
 
 use std::{
     collections::HashMap,
@@ -8,13 +8,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// All files of a directory and those below it, links not followed, in no order.
+/// All files in a directory and below it, in no particular order. Links are not followed.
 pub fn walk(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![dir.to_path_buf()];
     while let Some(inner) = open.pop() {
         let entries = match fs::read_dir(&inner) {
-            // A program may work there, and rename it.
+            // A running program may have renamed it.
             Err(e) if e.kind() == ErrorKind::NotFound && inner != dir => continue,
             entries => entries.expect("list"),
         };
@@ -28,7 +28,7 @@ pub fn walk(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The stored files by inode number: a mount shows the store's numbers.
+/// The stored files by inode number. A mount shows the store's inode numbers.
 pub fn by_inode(store: &Path) -> HashMap<u64, PathBuf> {
     walk(store).into_iter().map(|p| (inode(&p), p)).collect()
 }
@@ -38,7 +38,7 @@ pub fn inode(path: &Path) -> u64 {
     fs::symlink_metadata(path).expect("stat").ino()
 }
 
-/// The bytes of a stored file, to be changed and put back.
+/// Modifies the bytes of a stored file.
 pub fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = fs::read(path).expect("read the store");
     change(&mut bytes);

@@ -1,4 +1,4 @@
-//! Trees to copy, and the comparison of two trees.
+//! Trees to copy, and comparison of two trees.
 
 use super::{command, random::Random};
 use rustix::fs::{CWD, FallocateFlags, FileType, Mode, XattrFlags, mknodat, setxattr};
@@ -12,7 +12,7 @@ use std::{
     path::Path,
 };
 
-/// Names that a careless filesystem breaks.
+/// Names that a careless filesystem gets wrong.
 pub fn odd_names() -> Vec<Vec<u8>> {
     let long = |s: &str| s.repeat(255 / s.len()).into_bytes();
     let mut names: Vec<Vec<u8>> = [
@@ -46,7 +46,8 @@ pub fn odd_names() -> Vec<Vec<u8>> {
     names
 }
 
-/// Makes a tree with everything that a filesystem can hold: odd names, links, pipes, modes, times, holes.
+/// Creates a tree with everything that a filesystem can contain: odd names, links, pipes, modes, times,
+/// holes.
 pub fn make(dir: &Path, random: &mut Random) {
     fs::create_dir_all(dir).expect("tree");
     for (i, name) in odd_names().iter().enumerate() {
@@ -70,7 +71,7 @@ pub fn make(dir: &Path, random: &mut Random) {
     times(dir, random);
 }
 
-/// Lengths around every edge of the stored layout.
+/// Lengths around every boundary of the stored layout.
 fn sizes(dir: &Path, random: &mut Random) {
     fs::create_dir(dir).expect("directory");
     let chunks = [1u64, 2, 47, 48, 49, 111, 112, 113, 176, 177];
@@ -112,7 +113,7 @@ fn modes(dir: &Path) {
     fs::create_dir(dir).expect("directory");
     let is_root = rustix::process::geteuid().is_root();
     for mode in [0o600, 0o644, 0o755, 0o000, 0o444, 0o4755, 0o2755, 0o1777, 0o7777] {
-        // An ordinary user cannot copy what nobody may read.
+        // An ordinary user cannot copy unreadable files.
         if mode == 0 && !is_root {
             continue;
         }
@@ -130,7 +131,7 @@ fn modes(dir: &Path) {
     }
 }
 
-/// Gives some files old, odd and far times.
+/// Gives some files old, odd and far-future times.
 fn times(dir: &Path, random: &mut Random) {
     for (name, seconds) in
         [("sizes/0", 0), ("sizes/1", 1), ("sizes/4096", 4_000_000_000), ("plain", 1_000_000_000)]
@@ -143,13 +144,13 @@ fn times(dir: &Path, random: &mut Random) {
 
 /// One line for each node: path, type, mode, time, owner, links, size, target.
 pub fn listing(dir: &Path) -> String {
-    // A directory's size and link count are the store's own affair.
+    // A directory's size and link count are up to the store.
     let list = r#"find . -mindepth 1 \( -type d -printf '%P|%y|%m|%T@|%U:%G\n' \
         -o -printf '%P|%y|%m|%T@|%U:%G|%n|%s|%l\n' \) | sort"#;
     command::sh(dir, list, &[], 120)
 }
 
-/// Asserts that `copy` is `original`: by listing, and by rsync with checksums.
+/// Asserts that `copy` equals `original`, by listing and by rsync with checksums.
 pub fn assert_same(original: &Path, copy: &Path) {
     let (left, right) = (listing(original), listing(copy));
     if left != right {

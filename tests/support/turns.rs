@@ -1,7 +1,8 @@
-//! Keeps new mount namespaces and unmounting apart.
+//! Keeps the creation of mount namespaces apart from unmounting.
 //!
-//! A new namespace copies every mount, and keeps it busy until the copy is unmounted there. An unmount in that moment
-//! reports that the mount is in use. So commands that unmount run together, but never beside one that makes a namespace.
+//! A new namespace copies every mount, and keeps it busy until the copy is unmounted there. An unmount at
+//! that moment reports that the mount is in use. So commands that unmount may run together, but never at
+//! the same time as one that creates a namespace.
 
 use parking_lot::{Condvar, Mutex};
 use std::process::Command;
@@ -12,7 +13,7 @@ enum Kind {
     MakesNamespace,
 }
 
-/// Running commands of each kind.
+/// Number of running commands of each kind.
 struct Running {
     unmounts: usize,
     namespaces: usize,
@@ -21,11 +22,11 @@ struct Running {
 static RUNNING: Mutex<Running> = Mutex::new(Running { unmounts: 0, namespaces: 0 });
 static ENDED: Condvar = Condvar::new();
 
-/// Permission for one command to run, until it is dropped.
+/// Permission for one command to run, held until it is dropped.
 pub struct Turn(Kind);
 
 impl Turn {
-    /// Waits until the command may run. `None`: it does neither.
+    /// Waits until the command may run. `None` if it neither unmounts nor creates a namespace.
     pub fn of(command: &Command) -> Option<Turn> {
         let line = format!("{command:?}");
         let kind = if command.get_program() == "unshare" {

@@ -1,4 +1,4 @@
-//! Waiting for what happens by itself.
+//! Waiting for conditions that become true on their own.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// After this long, a test has failed.
+/// A test that waits longer than this has failed.
 pub const NEVER: Duration = Duration::from_secs(60);
 
 /// Waits until the condition holds.
@@ -18,7 +18,8 @@ pub fn wait_for(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Stops a process. Its threads would go on for a moment after the signal was sent.
+/// Stops a process, and waits until all its threads have stopped: they continue for a moment after the
+/// signal.
 pub fn stop(process: Pid) {
     kill_process(process, Signal::STOP).expect("stop");
     let tasks = format!("/proc/{}/task", process.as_raw_nonzero());

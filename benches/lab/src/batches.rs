@@ -1,4 +1,4 @@
-//! Batches that engines can run again and again.
+//! Batches that engines can run repeatedly.
 
 use std::{mem, sync::Arc};
 use warpcrypt::{
@@ -6,7 +6,8 @@ use warpcrypt::{
     engine::{Batch, BufferPool, ChunkJob, Engine, EngineError, Function, Op},
 };
 
-/// A batch of so many whole chunks; one to open verifies, because `engine` has sealed it.
+/// A batch of `chunks` whole chunks. If `function` opens, the chunks verify, because `engine` has sealed
+/// them.
 ///
 /// # Errors
 /// If the engine fails.

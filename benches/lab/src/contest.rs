@@ -1,4 +1,4 @@
-//! The CPU, the first GPU and the router's choice on the same batches, side by side.
+//! The CPU, the first GPU and the router's choice, compared on the same batches.
 
 use crate::batches::batch;
 use std::time::{Duration, Instant};
@@ -7,14 +7,14 @@ use warpcrypt::{
     engine::{Batch, Engine, EngineError, Function, Router},
 };
 
-/// What one took for its batches, one right after the other. One more ran before them, which does not count: which
-/// threads are awake, and in which caches, depends on what ran before.
+/// Times of consecutive batches on one contestant. An uncounted batch ran before them, because the first
+/// one depends on which threads are awake, and in which caches, from earlier runs.
 pub type Series = [Duration; 3];
 
-/// More than the wanted runs are made during this time, up to so many times as many.
+/// If this time is not over after the requested runs, more runs are made, up to `MOST_TIMES` times as many.
 const LITTLE: Duration = Duration::from_millis(100);
 const MOST_TIMES: usize = 4;
-/// Who is first, second and third in a round, by the round: each follows each other one as often.
+/// The order of the contestants by round. Each follows each of the others equally often.
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1], [2, 0, 1], [1, 0, 2]];
 
 /// Open engines, and the router that chooses among them.
@@ -22,7 +22,7 @@ pub struct Contest {
     router: Router,
 }
 
-/// What each took for the same batch, series by series.
+/// Times of each contestant for the same batch, by series.
 #[derive(Debug, Clone, Default)]
 pub struct Times {
     /// The CPU engine.
@@ -44,9 +44,10 @@ impl Contest {
         Ok(Contest { router: Router::joined(usize::MAX)? })
     }
 
-    /// Runs one batch of `bytes`, a multiple of 4096, in short series on each in turn, until each has `runs` runs that
-    /// count, or more while that takes little time. Before each run the CPU writes the batch's buffers, as it does when
-    /// it reads from a store: so none finds in the caches what another left there.
+    /// Runs one batch of `bytes`, a multiple of 4096, in short series on each contestant in turn, until
+    /// each has `runs` counted runs, or more if that takes little time. Before each run the CPU writes the
+    /// batch's buffers, as it does when it reads from a store, so that no contestant benefits from
+    /// another's cache contents.
     ///
     /// # Errors
     /// If an engine fails.

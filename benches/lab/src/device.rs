@@ -1,5 +1,5 @@
-//! What measurements of single kernels need beyond the engine: copies that wait, kernels that are timed,
-//! textures and the module's own variables. All work goes to one queue, in order.
+//! Driver functions beyond the engine's that measurements of single kernels need: blocking copies, timed
+//! kernels, textures and module variables. All work goes to one queue, in order.
 
 use cudarc::driver::sys;
 use std::{
@@ -11,12 +11,12 @@ use warpcrypt::engine::driver::{
     Context, Description, DeviceMemory, DriverError, HostMemory, Kernel, Module, Result, check, devices,
 };
 
-/// Calls a function of the driver by its name.
+/// Calls a driver function by name.
 macro_rules! call {
     ($name:ident($($argument:expr),* $(,)?)) => { check(stringify!($name), sys::$name($($argument),*)) };
 }
 
-/// What is called here beyond what the engine calls.
+/// Functions called here in addition to those that the engine calls.
 const FUNCTIONS: [&str; 9] = [
     "cuCtxGetDevice",
     "cuEventElapsedTime",
@@ -32,15 +32,15 @@ const FUNCTIONS: [&str; 9] = [
 /// One parameter of a kernel.
 #[derive(Clone, Copy)]
 pub enum Parameter<'a> {
-    /// Memory of the device, from its first byte on.
+    /// Device memory, from its first byte.
     Memory(&'a DeviceMemory),
-    /// A number of 32 or 64 bits.
+    /// A 32-bit or 64-bit number.
     Number(u64),
     /// A texture.
     Texture(&'a Texture),
 }
 
-/// An entry point, and the bytes of dynamic shared memory that it is launched with.
+/// An entry point, and the bytes of dynamic shared memory to launch it with.
 pub struct Entry {
     kernel: Kernel,
     shared: usize,
@@ -51,15 +51,15 @@ pub struct Entry {
 pub struct Launch<'a> {
     /// The entry point.
     pub kernel: &'a Entry,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Threads of a block.
+    /// Threads per block.
     pub threads: u32,
-    /// What its contract wants.
+    /// The parameters that its contract requires.
     pub parameters: &'a [Parameter<'a>],
 }
 
-/// A copy of a module's variable, read through the texture units.
+/// A copy of a module variable, read through the texture units.
 pub struct Texture {
     raw: sys::CUtexObject,
     context: Arc<Context>,
@@ -69,13 +69,13 @@ pub struct Texture {
 impl Drop for Texture {
     fn drop(&mut self) {
         if self.context.cleans_up() {
-            // SAFETY: made by `Lab::texture`, and nothing is running that reads it: launches are waited for.
+            // SAFETY: created by `Lab::texture`, and no running work reads it: launches are waited for.
             let _ = unsafe { sys::cuTexObjectDestroy(self.raw) };
         }
     }
 }
 
-/// A device to measure kernels on.
+/// A device on which kernels are measured.
 pub struct Lab {
     context: Arc<Context>,
     description: Description,
@@ -86,19 +86,19 @@ impl Lab {
     /// Opens the first device.
     ///
     /// # Errors
-    /// Why there is none, or what the driver says.
+    /// Why there is none, or the driver's error.
     pub fn open() -> Result<Self> {
         Lab::open_number(0)
     }
 
-    /// Opens the device of that number. It is the one that the calling thread works on until another is opened.
+    /// Opens the device with this number. The calling thread works on it until another is opened.
     ///
     /// # Errors
     /// As `open`.
     pub fn open_number(number: usize) -> Result<Self> {
         devices()?;
         for name in FUNCTIONS {
-            // SAFETY: `devices` found the library, which stays loaded. A symbol is looked up, not called.
+            // SAFETY: `devices` found the library, which stays loaded. The symbol is looked up, not called.
             if unsafe { sys::culib().get::<unsafe extern "C" fn()>(name.as_bytes()) }.is_err() {
                 return Err(DriverError::BadLibrary(format!("it lacks {name}")));
             }
@@ -106,21 +106,21 @@ impl Lab {
         let (context, description) = Context::open(number)?;
         let mut events = [ptr::null_mut(); 2];
         for event in &mut events {
-            // SAFETY: writes a handle to a live place; the context is current.
+            // SAFETY: writes a handle to a live variable; the context is current.
             unsafe { call!(cuEventCreate(event, 0))? };
         }
         Ok(Lab { context, description, events })
     }
 
-    /// The device.
+    /// Description of the device.
     pub fn description(&self) -> &Description {
         &self.description
     }
 
-    /// The multiprocessors' highest clock in hertz.
+    /// The multiprocessors' maximum clock rate, in hertz.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn cycles_a_second(&self) -> Result<f64> {
         let (mut device, mut kilohertz) = (0, 0);
         // SAFETY: both write to live integers; the context is current.
@@ -132,14 +132,15 @@ impl Lab {
         Ok(f64::from(kilohertz) * 1e3)
     }
 
-    /// Seconds that each of `times` copies of `len` bytes within the device took, by the device's clock.
+    /// Seconds per copy of `len` bytes within the device, averaged over `times` copies, by the device's
+    /// clock.
     ///
     /// # Errors
     /// As `launch`.
     pub fn time_copy(&self, from: &DeviceMemory, to: &DeviceMemory, len: usize, times: u32) -> Result<f64> {
         assert!(from.holds(0, len) && to.holds(0, len), "a copy beyond the memory"); // invariant: callers size both
         self.timed(times, || {
-            // SAFETY: both places are live and large enough, and do not overlap.
+            // SAFETY: both ranges are live and large enough, and do not overlap.
             unsafe { call!(cuMemcpyDtoD_v2(to.address(0), from.address(0), len)) }
         })
     }
@@ -147,31 +148,31 @@ impl Lab {
     /// Loads a fatbin.
     ///
     /// # Errors
-    /// What the driver says, for instance that it has no code for this device.
+    /// The driver's error, for example that it contains no code for this device.
     pub fn load(&self, fatbin: &[u8]) -> Result<Arc<Module>> {
         Module::load(&self.context, fatbin)
     }
 
-    /// The entry point of that name.
+    /// The entry point with this name.
     ///
     /// # Errors
-    /// What the driver says: no such kernel, or more shared memory than there is.
+    /// The driver's error: no such kernel, or more shared memory than available.
     pub fn kernel(&self, module: &Arc<Module>, name: &str, shared: usize) -> Result<Entry> {
         Ok(Entry { kernel: module.kernel(name, shared)?, shared })
     }
 
-    /// Memory of the device with unspecified content.
+    /// Allocates device memory with unspecified content.
     ///
     /// # Errors
-    /// What the driver says: out of memory.
+    /// The driver's error, such as out of memory.
     pub fn memory(&self, len: usize) -> Result<DeviceMemory> {
         DeviceMemory::new(&self.context, len)
     }
 
-    /// Page-locked memory of the host.
+    /// Allocates page-locked host memory.
     ///
     /// # Errors
-    /// What the driver says: out of memory.
+    /// The driver's error, such as out of memory.
     pub fn pinned(&self, len: usize) -> Result<HostMemory> {
         HostMemory::new(&self.context, len)
     }
@@ -179,38 +180,38 @@ impl Lab {
     /// Copies to the start of `to`, and waits.
     ///
     /// # Errors
-    /// What the driver says, also of earlier work.
+    /// The driver's error, including failures of earlier work.
     pub fn upload(&self, from: &[u8], to: &DeviceMemory) -> Result<()> {
         assert!(to.holds(0, from.len()), "an upload beyond the memory"); // invariant: callers size both
-        // SAFETY: both places are live and large enough; the driver has read `from` when it returns.
+        // SAFETY: both ranges are live and large enough; the driver has read `from` when it returns.
         unsafe { call!(cuMemcpyHtoD_v2(to.address(0), from.as_ptr().cast(), from.len())) }
     }
 
-    /// Copies from the start of `from`, after all that was launched, and waits.
+    /// Copies from the start of `from` after all launched work, and waits.
     ///
     /// # Errors
     /// As `upload`.
     pub fn download(&self, from: &DeviceMemory, to: &mut [u8]) -> Result<()> {
         assert!(from.holds(0, to.len()), "a download beyond the memory"); // invariant: callers size both
-        // SAFETY: as in `upload`; the caller lends `to` alone.
+        // SAFETY: as in `upload`; the caller lends `to` exclusively.
         unsafe { call!(cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), from.address(0), to.len()))? };
-        // Copies to page-locked memory that was registered may return early.
+        // Copies to registered page-locked memory may return early.
         self.wait()
     }
 
-    /// Waits for all that was launched.
+    /// Waits for all launched work.
     ///
     /// # Errors
-    /// What any of it failed of.
+    /// The error of any failed work.
     pub fn wait(&self) -> Result<()> {
         self.context.synchronize()
     }
 
-    /// Blocks of that many threads that a multiprocessor holds at once; none if the kernel is not made for
-    /// so many.
+    /// Number of blocks with this many threads that a multiprocessor holds at once; 0 if the kernel does
+    /// not support so many.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn occupancy(&self, kernel: &Entry, threads: u32) -> Result<u32> {
         let mut blocks = 0;
         // SAFETY: writes to a live integer.
@@ -226,11 +227,10 @@ impl Lab {
         Ok(blocks.max(0) as u32)
     }
 
-    /// Queues a launch. Kernels are given memory of the device alone, so whatever they do with it, the
-    /// program's own memory stays as it is.
+    /// Queues a launch. Kernels get device memory only, so they cannot affect the program's own memory.
     ///
     /// # Errors
-    /// What the driver says, also of earlier work.
+    /// The driver's error, including failures of earlier work.
     pub fn launch(&self, launch: &Launch) -> Result<()> {
         let number = |parameter: &Parameter| match parameter {
             Parameter::Memory(memory) => memory.address(0),
@@ -238,11 +238,11 @@ impl Lab {
             Parameter::Texture(texture) => texture.raw,
         };
         let mut numbers: Vec<u64> = launch.parameters.iter().map(number).collect();
-        // A parameter of 32 bits is read from the lower half: numbers are little-endian here as there.
+        // A 32-bit parameter is read from the lower half: host and device are both little-endian.
         let mut places: Vec<*mut c_void> =
             numbers.iter_mut().map(|number| ptr::from_mut(number).cast()).collect();
         let (shared, queue, none) = (launch.kernel.shared as c_uint, ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the driver reads the parameters during the call; what they point to is the device's memory.
+        // SAFETY: the driver reads the parameters during the call; they point to device memory.
         unsafe {
             call!(cuLaunchKernel(
                 launch.kernel.kernel.raw(),
@@ -260,7 +260,8 @@ impl Lab {
         }
     }
 
-    /// Seconds that each of `times` rounds through these launches took, one after the other, by the device's clock.
+    /// Seconds per round through these launches, averaged over `times` rounds one after the other, by the
+    /// device's clock.
     ///
     /// # Errors
     /// As `launch`.
@@ -268,10 +269,10 @@ impl Lab {
         self.timed(times, || launches.iter().try_for_each(|launch| self.launch(launch)))
     }
 
-    /// The same of anything that is queued.
+    /// As `time`, for any queued work.
     fn timed(&self, times: u32, queue: impl Fn() -> Result<()>) -> Result<f64> {
         let mut milliseconds = 0_f32;
-        // SAFETY: the events live as long as this.
+        // SAFETY: the events live as long as `self`.
         unsafe { call!(cuEventRecord(self.events[0], ptr::null_mut()))? };
         (0..times).try_for_each(|_| queue())?;
         // SAFETY: as above, and the driver writes to a live number.
@@ -283,11 +284,11 @@ impl Lab {
         Ok(f64::from(milliseconds) / 1e3 / f64::from(times))
     }
 
-    /// Address and length of a variable of the module.
+    /// Address and length of a module variable.
     fn variable(&self, module: &Module, name: &str) -> Result<(u64, usize)> {
         let text = CString::new(name).unwrap_or_default();
         let (mut address, mut len) = (0, 0);
-        // SAFETY: the module is loaded; the name ends with a zero; both results go to live places.
+        // SAFETY: the module is loaded, the name is null-terminated, and both results go to live variables.
         unsafe { call!(cuModuleGetGlobal_v2(&mut address, &mut len, module.raw(), text.as_ptr()))? };
         Ok((address, len))
     }
@@ -295,11 +296,11 @@ impl Lab {
     /// Writes the first bytes of a variable.
     ///
     /// # Errors
-    /// As `upload`, and if the module has no such variable.
+    /// As `upload`, or if the module has no such variable.
     pub fn write(&self, module: &Module, name: &str, bytes: &[u8]) -> Result<()> {
         let (address, len) = self.variable(module, name)?;
         assert!(bytes.len() <= len, "more than the variable holds"); // invariant: callers know the kernels
-        // SAFETY: both places are live and large enough.
+        // SAFETY: both ranges are live and large enough.
         unsafe { call!(cuMemcpyHtoD_v2(address, bytes.as_ptr().cast(), bytes.len())) }
     }
 
@@ -314,8 +315,8 @@ impl Lab {
         unsafe { call!(cuMemcpyDtoD_v2(to, from, len)) }
     }
 
-    /// A texture over a copy of a variable, of elements of `channels` words each: 1, 2 or 4. A copy, because
-    /// textures begin at addresses that the compiler does not give to variables.
+    /// A texture over a copy of a variable, with elements of `channels` words: 1, 2 or 4. A copy is needed
+    /// because textures have stricter alignment than the compiler gives to variables.
     ///
     /// # Errors
     /// As `write`.
@@ -323,8 +324,8 @@ impl Lab {
         let (variable, len) = self.variable(module, name)?;
         let memory = self.memory(len)?;
         let mut raw = 0;
-        // SAFETY: both descriptions are plain data for which zeros are valid; the copy lives as long as the
-        // texture, which holds it.
+        // SAFETY: both descriptions are plain data for which zeros are valid. The texture holds the copy,
+        // so the copy lives as long as it.
         unsafe {
             call!(cuMemcpyDtoD_v2(memory.address(0), variable, len))?;
             let mut resource: sys::CUDA_RESOURCE_DESC = mem::zeroed();
@@ -345,7 +346,7 @@ impl Drop for Lab {
     fn drop(&mut self) {
         for event in self.events {
             if self.context.cleans_up() {
-                // SAFETY: made by `open`.
+                // SAFETY: created by `open`.
                 let _ = unsafe { sys::cuEventDestroy_v2(event) };
             }
         }

@@ -1,4 +1,5 @@
-//! `bench engines`: batches of every size on the CPU, on the GPU, and where the router sends them.
+//! `bench engines`: batches of every size on the CPU, on the GPU, and on the engine that the router
+//! chooses.
 
 use super::{ReportArgs, deliver, progress::steps_bar};
 use crate::{
@@ -18,14 +19,14 @@ const ABOUT: &str = "Each batch is run by the CPU engine, by the first GPU and b
     and what is found then stands, with the first ratio beside it. What noise alone makes of such a ratio: the better \
     engine's odd series to its even ones.";
 
-/// The pairs that are compared unless all are wanted: the quickest for a CPU, the usual one, and that of the slow cipher.
+/// The pairs compared by default: the fastest on a CPU, the usual one, and the one with the slow cipher.
 const PAIRS: [(Cipher, Integrity); 3] = [
     (Cipher::Aes128, Integrity::TurboShake128x4),
     (Cipher::Aes256, Integrity::TurboShake128x4),
     (Cipher::Kuznyechik, Integrity::TurboShake128x4),
 ];
 
-/// The ratio up to which the choice counts as right.
+/// Up to this ratio the choice counts as right.
 const CLOSE: f64 = 1.1;
 
 /// Arguments of `bench engines`.
@@ -83,7 +84,7 @@ fn row(contest: &Contest, function: Function, bytes: usize, runs: usize) -> Outc
     Ok(measure()?.map(|row| Row { first: Some(first.ratio()), ..row }))
 }
 
-/// How often the choice was right, and where it was not.
+/// Counts how often the choice was right, and lists the cases where it was not.
 fn summary(all: &[(Function, Vec<Row>)]) -> Section {
     let columns = [Column::text("functions")].into_iter().chain(columns());
     let mut far = Table::new("beyond", columns);
@@ -108,8 +109,8 @@ fn summary(all: &[(Function, Vec<Row>)]) -> Section {
     Section::new("The choice").text(ABOUT).text(counts).table(far)
 }
 
-/// Sizes of the batches in bytes: powers of two from 4 KiB to 64 MiB, and between those at which a GPU may begin to
-/// win another each, where the router has to guess.
+/// Sizes of the batches, in bytes: powers of two from 4 KiB to 64 MiB. In the range where a GPU may begin
+/// to win, one size is added between each two, where the router has to interpolate.
 fn sizes() -> impl Iterator<Item = usize> {
     (12..=26).flat_map(|power| {
         let steps: &[usize] = if (16..24).contains(&power) { &[2, 3] } else { &[2] };
@@ -126,7 +127,7 @@ struct Row {
     auto: f64,
     /// Share of the router's batches that went to a GPU.
     share: f64,
-    /// The median of the better engine's odd series to that of its even ones.
+    /// Ratio of the median of the better engine's odd series to that of its even ones.
     noise: f64,
     /// The first ratio, if it was measured again.
     first: Option<f64>,
@@ -154,7 +155,7 @@ impl Row {
         ]
     }
 
-    /// The router's time to that of the better engine.
+    /// Ratio of the router's time to that of the better engine.
     fn ratio(&self) -> f64 {
         self.auto / self.cpu.min(self.gpu)
     }

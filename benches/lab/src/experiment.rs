@@ -1,4 +1,5 @@
-//! What the experiments with single kernels have in common: the device, the runs, the clock, the way out.
+//! Shared parts of the experiments with single kernels: the device, the runs, the clock, and error
+//! handling.
 
 use super::ReportArgs;
 use crate::{
@@ -32,23 +33,24 @@ pub struct ExperimentArgs {
     pub report: ReportArgs,
 }
 
-/// What has the same colour in every experiment.
+/// Names that have the same colour in every experiment.
 const ALWAYS: [&str; 4] = ["CPU, all cores", "CPU, one core", "page-locked memory", "pageable memory"];
-/// Everything is measured so many times; odd, so that a median is one of them.
+/// Number of runs of each measurement. Odd, so that the median is one of them.
 const RUNS: usize = 5;
-/// A run goes on for this long, and is done once at least.
+/// Minimum duration of a run, which makes at least one pass.
 const SLICE: Duration = Duration::from_millis(20);
-/// The device's clock counts in half microseconds: a run is not shorter than this unless launches are very short.
+/// Minimum duration of a run, in seconds, unless it reaches `MOST_LAUNCHES`: the device's clock has a
+/// resolution of half a microsecond.
 const DEVICE_SLICE: f64 = 2e-3;
-/// Launches of a run, at most.
+/// Maximum number of launches in a run.
 const MOST_LAUNCHES: f64 = 50.0;
 
-/// An experiment that is running.
+/// A running experiment.
 pub(super) struct Bench {
     gpu: Result<Lab, DriverError>,
-    /// Whether less is asked for.
+    /// Whether a reduced measurement was requested.
     pub quick: bool,
-    /// Threads for the CPU's columns.
+    /// Number of threads for the CPU's columns.
     pub cores: usize,
     progress: ProgressBar,
     interrupt: Interrupt,
@@ -60,7 +62,7 @@ pub(super) fn failed(error: DriverError) -> Failure {
 }
 
 impl Bench {
-    /// Opens the device, and says in the report what is measured on what.
+    /// Opens the device, and describes the machine in the report.
     ///
     /// # Errors
     /// If signals cannot be watched.
@@ -98,22 +100,23 @@ impl Bench {
     /// Shows what is being measured.
     ///
     /// # Errors
-    /// If a signal asked for the end.
+    /// If a signal requested termination.
     pub fn next(&self, what: &str) -> Outcome {
         self.progress.set_message(what.to_owned());
         self.progress.inc(1);
         self.interrupt.check()
     }
 
-    /// `units` over the seconds that these launches take on the device.
+    /// `units` per second, from the time that these launches take on the device.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn kernel(&self, lab: &Lab, launches: &[Launch], units: f64) -> Outcome<Option<Spread>> {
         self.timed(units, |times| lab.time(launches, times).map_err(failed))
     }
 
-    /// `units` over the seconds that `seconds` says one of so many launches took.
+    /// `units` per second. `seconds` returns the time of one launch, averaged over the given number of
+    /// launches.
     ///
     /// # Errors
     /// As `seconds`.
@@ -123,10 +126,10 @@ impl Bench {
         Ok(Spread::of(&runs.collect::<Outcome<Vec<f64>>>()?))
     }
 
-    /// `units` over the seconds from the host's memory through these launches to the host's memory, one after the other.
+    /// `units` per second for the uploads, these launches and the download, one after the other.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn journey(
         &self,
         lab: &Lab,
@@ -147,7 +150,8 @@ impl Bench {
         Ok(Spread::of(&rates))
     }
 
-    /// `units` over the seconds that `work` takes on data, shared by threads in parts of a multiple of `part`.
+    /// `units` per second of `work` on the data, divided among threads in parts whose length is a multiple
+    /// of `part`.
     pub fn cpu<T: Send>(
         &self,
         threads: usize,
@@ -161,7 +165,7 @@ impl Bench {
         let together = Barrier::new(shares);
         let per_item = units / len as f64;
         let rates = |share: &mut [T]| -> Vec<f64> {
-            // The first pass finds nothing in the caches.
+            // Warm-up: the first pass finds cold caches.
             work(share);
             let mut one = || {
                 together.wait();
@@ -191,30 +195,30 @@ impl Drop for Bench {
     }
 }
 
-/// The host's memory to go from and to come back to, pageable and page-locked.
+/// Host memory for input and output, pageable and page-locked.
 pub(super) struct Journeys {
     pageable: [Vec<u8>; 2],
     pinned: [HostMemory; 2],
 }
 
 impl Journeys {
-    /// Their names in reports, and whether it is page-locked.
+    /// Names in reports, and whether the memory is page-locked.
     pub const KINDS: [(&'static str, bool); 2] = [("page-locked memory", true), ("pageable memory", false)];
 
-    /// For data and results of so many bytes.
+    /// For input and output of up to `most` bytes.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn new(lab: &Lab, most: usize) -> Outcome<Self> {
         let pinned = || Ok([lab.pinned(most)?, lab.pinned(most)?]);
         let mut pinned = pinned().map_err(failed)?;
-        // Noise: look-ups by bytes that are all alike do not meet in a bank.
+        // Noise: look-ups by equal bytes would cause no bank conflicts.
         let content = much_noise(most);
         pinned[0][..most].copy_from_slice(&content);
         Ok(Journeys { pageable: [content, vec![0; most]], pinned })
     }
 
-    /// The first `len` bytes: of what goes, and of where the results come.
+    /// The first `len` bytes of the input and of the output.
     pub fn memory(&mut self, is_pinned: bool, len: usize) -> [&mut [u8]; 2] {
         if is_pinned {
             self.pinned.each_mut().map(|memory| &mut memory[..len])
@@ -224,17 +228,17 @@ impl Journeys {
     }
 }
 
-/// Blocks that give every item a thread, but not more than the device holds at once.
+/// Number of blocks that gives every item a thread, but no more than the device holds at once.
 pub(super) fn grid(lab: &Lab, items: f64, threads: u32, occupancy: u32) -> u32 {
     let most = lab.description().processors as f64 * f64::from(occupancy);
     (items / f64::from(threads)).ceil().clamp(1.0, most) as u32
 }
 
-/// A variant's rate by itself and with transfers, to be put beside the CPU.
+/// A variant's rate alone and with transfers, to compare with the CPU.
 pub(super) type Pair = (String, Option<Spread>, Option<Spread>);
 
-/// How many times as fast as the CPU each variant is, by itself and with transfers, as the papers' tables give it.
-/// `cpu`: one core, and all of them.
+/// Speed-up of each variant over the CPU, alone and with transfers, as in the papers' tables. `cpu`: one
+/// core, and all cores.
 pub(super) fn speedups(
     name: &str,
     title: &str,
@@ -266,7 +270,7 @@ pub(super) fn speedups(
     Section::new(title).text(text).table(table)
 }
 
-/// Bytes that look like noise.
+/// Pseudo-random bytes.
 pub(super) fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {
@@ -278,17 +282,17 @@ pub(super) fn noise(len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// So many bytes of noise, which begins again after each MiB.
+/// Pseudo-random bytes that repeat after each MiB.
 pub(super) fn much_noise(len: usize) -> Vec<u8> {
     let mut much = noise(1 << 20).repeat(len.div_ceil(1 << 20));
     much.truncate(len);
     much
 }
 
-/// Fails if a kernel's output is not what the portable implementation gives.
+/// Compares a kernel's output with the portable implementation's.
 ///
 /// # Errors
-/// In that case.
+/// If they differ.
 pub(super) fn compare(name: &str, found: &[u8], expected: &[u8]) -> Outcome {
     if found == expected {
         return Ok(());
@@ -297,12 +301,12 @@ pub(super) fn compare(name: &str, found: &[u8], expected: &[u8]) -> Outcome {
     Err(Failure::plain(Code::Failed, what))
 }
 
-/// The best so far, by name.
+/// The best variant so far, by name.
 #[derive(Default)]
 pub(super) struct Best(Option<(String, f64)>);
 
 impl Best {
-    /// Takes a figure in.
+    /// Considers a result.
     pub fn add(&mut self, name: &str, value: Option<Spread>) {
         if let Some(Spread { median, .. }) = value
             && self.0.as_ref().is_none_or(|best| best.1 < median)
@@ -311,7 +315,7 @@ impl Best {
         }
     }
 
-    /// Adds a sentence with the winner, if there is one: without a GPU nothing is compared.
+    /// Adds a sentence with the best variant, if there is one: without a GPU nothing is compared.
     pub fn tell(&self, section: Section, of: &str, unit: &str) -> Section {
         match &self.0 {
             Some((name, rate)) => {

@@ -1,5 +1,5 @@
-//! The laboratory: measurements that a person can repeat. Each makes a [`report::Report`]. It measures the program that it is
-//! linked with, through the library's public interface.
+//! The laboratory: repeatable measurements, each of which produces a [`report::Report`]. It measures the
+//! program it is linked with, through the library's public interface.
 
 mod aes;
 mod batches;
@@ -26,7 +26,7 @@ use warpcrypt::{
     engine, fuse,
 };
 
-/// With this as its first argument, the laboratory is the program that it measures.
+/// If this is its first argument, the laboratory acts as the program that it measures.
 const PROGRAM: &str = "warpcrypt";
 
 /// Measures what this machine can do with warpcrypt.
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
     let mut arguments = env::args_os().skip(1).peekable();
     match arguments.peek().and_then(|first| first.to_str()) {
         Some(PROGRAM) => return main_with(arguments),
-        // Processes that a mount or a GPU needs; they run this program again.
+        // Processes that a mount or a GPU needs; they run this executable again.
         Some(engine::GPU_COMMAND | fuse::MOUNTER_COMMAND) => {
             return main_with([PROGRAM.into()].into_iter().chain(arguments));
         }
@@ -123,7 +123,7 @@ fn run(command: Command) -> Outcome {
     }
 }
 
-/// Prints a report and writes its files, as the arguments say.
+/// Prints a report and writes its files, as requested by the arguments.
 ///
 /// # Errors
 /// If a file cannot be written.

@@ -1,8 +1,8 @@
-//! What the papers say in figures, where reports put it beside what is measured. Where the papers' texts are at hand, tests
-//! look for each figure there.
+//! Figures from the papers that reports show next to the measurements. If the papers' texts are available,
+//! tests look up each figure in them.
 
-/// Keccak: by how many percent less time one implementation takes than another at the end of each of three ranges of
-/// states: the faster one's number, the slower one's, states, percent (section 5.2).
+/// Keccak: the time that one implementation saves over another at the end of each of three ranges of
+/// states, as the faster one's number, the slower one's, states, percent (section 5.2).
 pub const KECCAK_SAVED: [(usize, usize, usize, f64); 9] = [
     (2, 1, 435_600, 61.5),
     (3, 1, 435_600, 76.0),
@@ -15,8 +15,8 @@ pub const KECCAK_SAVED: [(usize, usize, usize, f64); 9] = [
     (3, 1, 4_000_000, 13.0),
 ];
 
-/// AES of 2012, in Gbit/s (figures 5.9 and 5.10): the kernel with tables in constant memory, with tables, keys and data in
-/// shared memory, with transfers, and the CPU.
+/// AES of 2012, in Gbit/s (figures 5.9 and 5.10): the kernel with tables in constant memory; with tables,
+/// keys and data in shared memory; with transfers; and the CPU.
 pub const AES_CONSTANT: f64 = 7.00;
 /// See `AES_CONSTANT`.
 pub const AES_SHARED: f64 = 10.05;
@@ -24,9 +24,10 @@ pub const AES_SHARED: f64 = 10.05;
 pub const AES_TRANSFERS: f64 = 2.43;
 /// See `AES_CONSTANT`.
 pub const AES_CPU: f64 = 0.40;
-/// Its greatest speed-ups over the CPU: with tables in constant memory (figure 5.8), and in shared memory (5.11).
+/// Its maximum speed-ups over the CPU, with tables in constant memory (figure 5.8) and in shared memory
+/// (figure 5.11).
 pub const AES_SPEEDUPS: [f64; 2] = [17.0, 25.0];
-/// Its table 2.2 in GB/s: host to device, device to host, device to device.
+/// Its table 2.2, in GB/s: host to device, device to host, device to device.
 pub const BANDWIDTHS: [(&str, [f64; 3]); 4] = [
     ("9600GT", [1.358, 1.223, 36.094]),
     ("9800GT", [1.707, 1.527, 56.032]),
@@ -34,18 +35,18 @@ pub const BANDWIDTHS: [(&str, [f64; 3]); 4] = [
     ("Tesla C1060", [2.488, 1.971, 73.453]),
 ];
 
-/// MD6's speed-up over one core of the CPU (table 6.1): megabytes, with transfers, without.
+/// MD6's speed-up over one core of the CPU (table 6.1): megabytes, with transfers, without transfers.
 pub const MD6_SPEEDUPS: [(f64, f64, f64); 3] =
     [(100.0, 2.75, 19.87), (500.0, 38.89, 373.98), (1000.0, 52.72, 506.78)];
-/// The share of the compression in MD6's time on one core, in percent (figure 4.3).
+/// Share of the compression in MD6's time on one core, in percent (figure 4.3).
 pub const MD6_SHARE: f64 = 96.62;
 
-/// Kuznyechik's sizes in KiB (tables 1 and 3), and its threads a block (table 2).
+/// Sizes for Kuznyechik in KiB (tables 1 and 3), and threads per block (table 2).
 pub const KUZNYECHIK_SIZES: [usize; 8] = [1, 32, 128, 1024, 16384, 65536, 131_072, 524_288];
 /// See `KUZNYECHIK_SIZES`.
 pub const KUZNYECHIK_THREADS: [u32; 9] = [32, 64, 128, 192, 256, 384, 512, 768, 1024];
-/// Encryption in MB/s by size (table 1): the CPU, then tables in global memory with 1, 2 and 4 blocks a thread, in
-/// constant memory, in texture memory.
+/// Encryption in MB/s by size (table 1): the CPU, then tables in global memory with 1, 2 and 4 blocks per
+/// thread, in constant memory, and in texture memory.
 pub const KUZNYECHIK_ENCRYPTION: [[f64; 8]; 6] = [
     [58.07, 75.47, 82.78, 148.62, 170.23, 173.47, 172.52, 175.65],
     [14.53, 276.63, 1101.35, 2081.43, 2676.07, 2749.11, 2753.49, 2751.96],
@@ -54,7 +55,7 @@ pub const KUZNYECHIK_ENCRYPTION: [[f64; 8]; 6] = [
     [2.31, 44.75, 199.69, 517.61, 593.97, 597.32, 597.34, 598.01],
     [16.11, 322.99, 1274.43, 1410.79, 1399.39, 1402.86, 1403.36, 1401.16],
 ];
-/// The same by threads a block at 128 MB (table 2), without the CPU.
+/// Encryption in MB/s by threads per block, at 128 MB (table 2), without the CPU.
 pub const KUZNYECHIK_BY_THREADS: [[f64; 9]; 5] = [
     [794.98, 1690.93, 2475.98, 2609.98, 2660.58, 2753.76, 2653.44, 2662.99, 2474.16],
     [795.12, 1136.62, 1310.17, 1362.72, 1344.85, 1413.43, 1347.74, 1330.55, 1257.86],
@@ -62,7 +63,8 @@ pub const KUZNYECHIK_BY_THREADS: [[f64; 9]; 5] = [
     [21.26, 48.90, 104.12, 193.09, 423.87, 598.26, 551.30, 507.61, 438.11],
     [770.33, 1154.25, 1303.11, 1346.03, 1360.66, 1403.06, 1336.63, 1318.83, 1246.79],
 ];
-/// Decryption in MB/s by size (table 3): the CPU, then the substitution in global, constant and shared memory.
+/// Decryption in MB/s by size (table 3): the CPU, then with the substitution in global, constant and shared
+/// memory.
 pub const KUZNYECHIK_DECRYPTION: [[f64; 8]; 4] = [
     [17.03, 66.12, 65.40, 113.84, 183.09, 181.24, 180.80, 178.86],
     [12.76, 241.46, 958.29, 1807.57, 2173.85, 2375.58, 2368.84, 2362.16],
@@ -75,7 +77,8 @@ mod tests {
     use super::*;
     use std::{fs, path::Path};
 
-    /// The text of a paper with single blanks, if it is at hand: they lie beside the checkout, numbered.
+    /// The text of a paper with single blanks, if it is available: the papers are expected next to the
+    /// checkout, numbered.
     fn paper(number: usize) -> Option<String> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/seeds");
         let files = fs::read_dir(&folder).ok().into_iter().flatten().flatten();
@@ -117,7 +120,7 @@ mod tests {
             let percent = percent.to_string().replace('.', ",");
             assert!(text.contains(&format!("{percent}%")) && text.contains(&states.to_string()), "{percent}");
         }
-        // Savings of time: 61.5 % and 76 % make 38 %.
+        // These are savings of time: 61.5 % and 76 % make 38 %.
         let [(_, _, _, second), (_, _, _, third), (_, _, _, between), ..] = KECCAK_SAVED;
         assert!((100.0 * (1.0 - (100.0 - third) / (100.0 - second)) - between).abs() < 1.0);
     }
@@ -144,7 +147,8 @@ mod tests {
         says(&text, &format!("{MD6_SHARE:.2}% of the execution time"));
     }
 
-    /// Rows as the paper has them: what its first column says, then a figure of each series.
+    /// Looks for rows as printed in the paper: the entry of its first column, then one figure of each
+    /// series.
     fn rows<const N: usize>(text: &str, heads: impl IntoIterator<Item = String>, series: &[[f64; N]]) {
         for (at, head) in heads.into_iter().enumerate() {
             let figures: Vec<String> = series.iter().map(|figures| format!("{:.2}", figures[at])).collect();

@@ -1,4 +1,4 @@
-//! `bench transfers`: how fast data goes to a device, comes back, and is copied within it; after table 2.2 of the publication
+//! `bench transfers`: rates of copies to a device, back, and within it. After table 2.2 of the publication
 //! on AES of 2012.
 
 use super::{
@@ -57,7 +57,7 @@ fn columns<const N: usize>(first: [Column; N]) -> Vec<Column> {
     first.into_iter().chain(rates).collect()
 }
 
-/// All copies on one device.
+/// Measures all copies on one device.
 fn of_device(bench: &Bench, lab: &Lab, most: usize, table: &mut Table) -> Outcome<Plot> {
     let name = lab.description().name.clone();
     let mut plot = Plot::lines(&name, Axis::bytes("size"), Axis::log("rate", "GB/s"));
@@ -113,7 +113,7 @@ fn over_the_bus(
     Ok(Spread::of(&(0..RUNS).map(|_| once()).collect::<Outcome<Vec<f64>>>()?))
 }
 
-/// The table of the paper.
+/// The paper's table.
 fn paper() -> Section {
     let heads =
         ["host to device", "device to host", "device to device"].map(|way| Column::number(way, "GB/s"));

@@ -1,9 +1,9 @@
-//! Memory that came back to a pool and is kept for reuse. Whoever takes it out frees it once the pool is unlocked: freeing
-//! wipes it.
+//! Memory that was returned to a pool and is kept for reuse. Callers drop the memory they take out only
+//! after unlocking the pool, because dropping wipes it.
 
 use super::memory::Memory;
 
-/// Kept memory, the latest last.
+/// Kept memory, newest last.
 #[derive(Default)]
 pub(super) struct Kept {
     memory: Vec<Memory>,
@@ -11,23 +11,23 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Bytes of all together.
+    /// Total bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.memory.len()
     }
 
-    /// Adds the latest.
+    /// Adds memory as the newest.
     pub fn push(&mut self, memory: Memory) {
         self.bytes += memory.capacity();
         self.memory.push(memory);
     }
 
-    /// Takes out the latest of some.
+    /// Removes the newest entry that satisfies `which`.
     #[must_use]
     pub fn take_latest(&mut self, which: impl Fn(&Memory) -> bool) -> Option<Memory> {
         let place = self.memory.iter().rposition(which)?;
@@ -36,7 +36,7 @@ impl Kept {
         Some(memory)
     }
 
-    /// Takes out all of some.
+    /// Removes all entries that satisfy `which`.
     #[must_use]
     pub fn take(&mut self, which: impl Fn(&Memory) -> bool) -> Vec<Memory> {
         let taken: Vec<_> = self.memory.extract_if(.., |memory| which(memory)).collect();
@@ -44,7 +44,7 @@ impl Kept {
         taken
     }
 
-    /// Takes out the oldest, of so many bytes together or more.
+    /// Removes the oldest entries until they total at least `bytes`.
     #[must_use]
     pub fn take_oldest(&mut self, bytes: usize) -> Vec<Memory> {
         let (mut count, mut taken) = (0, 0);
@@ -56,7 +56,7 @@ impl Kept {
         self.memory.drain(..count).collect()
     }
 
-    /// All, for a look.
+    /// All entries.
     #[cfg(test)]
     pub fn all(&self) -> impl Iterator<Item = &Memory> {
         self.memory.iter()

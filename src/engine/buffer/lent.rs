@@ -1,4 +1,4 @@
-//! Memory that the process of a GPU has mapped too, so that its device copies without the CPU's help.
+//! Memory that a GPU's process has mapped too, so that its device copies without the CPU's help.
 
 use super::{shared::SharedMemory, wipe::wipe};
 use parking_lot::Mutex;
@@ -11,17 +11,17 @@ use std::{
     },
 };
 
-/// Names memory that was lent to the process.
+/// Identifies memory that was lent to the process.
 pub type MemoryId = u64;
 
 /// The process that memory is lent to.
 pub trait Borrower: Send + Sync {
-    /// Tells the process to unmap the memory, which has so many bytes.
+    /// Tells the process to unmap this memory of `len` bytes.
     fn forget(&self, memory: MemoryId, len: usize);
 }
 
-/// What the borrower and the memory know of its process. Memory that comes back after that was killed is kept until it is
-/// gone, because its device may write there until then.
+/// State shared by the borrower and the memory it was lent. After the process was killed, returned memory
+/// is kept until the process is gone, because its device may write to it until then.
 #[derive(Default)]
 pub struct Lending {
     is_over: AtomicBool,
@@ -35,12 +35,13 @@ struct Kept {
 }
 
 impl Lending {
-    /// Says that the process was killed, or is needed no more. Returns whether nobody had said so.
+    /// Records that the process was killed or is no longer needed. Returns whether this is the first such
+    /// call.
     pub fn end(&self) -> bool {
         !self.is_over.swap(true, Ordering::AcqRel)
     }
 
-    /// Says that nothing of the process is left: what was kept is wiped again and released.
+    /// Records that the process is completely gone. Wipes the kept memory again and releases it.
     pub fn finish(&self) {
         let mut kept = self.kept.lock();
         kept.is_gone = true;
@@ -53,7 +54,7 @@ impl Lending {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Wipes the memory, and keeps it for as long as there is something of the process.
+    /// Wipes the memory, and keeps it until the process is completely gone.
     fn keep(&self, mut memory: SharedMemory) {
         wipe(&mut memory);
         let mut kept = self.kept.lock();
@@ -63,7 +64,7 @@ impl Lending {
     }
 }
 
-/// Memory that the device of a process reads and writes without the CPU's help. Wiped on drop.
+/// Memory that a process's device reads and writes without the CPU's help. Wiped on drop.
 pub struct LentMemory {
     memory: SharedMemory,
     id: MemoryId,
@@ -83,31 +84,31 @@ impl LentMemory {
         LentMemory { memory, id, borrower, lending }
     }
 
-    /// The name that the process knows it by.
+    /// The id under which the process knows it.
     pub fn id(&self) -> MemoryId {
         self.id
     }
 
-    /// The number in the four bytes from `at` on, a multiple of four, which the device may write meanwhile.
+    /// The number in the four bytes at `at`, a multiple of four. The device may write it concurrently.
     ///
     /// # Panics
-    /// If it is not there.
+    /// If it is out of range or unaligned.
     pub fn number(&self, at: usize) -> &AtomicU32 {
         self.memory.number(at)
     }
 
-    /// Whether this process has it.
+    /// Whether this process has it mapped.
     pub fn is_of<B: Borrower>(&self, borrower: &Arc<B>) -> bool {
         ptr::addr_eq(Weak::as_ptr(&self.borrower), Arc::as_ptr(borrower))
     }
 
-    /// Whether the same process has both.
+    /// Whether the same process has both mapped.
     pub fn is_beside(&self, other: &LentMemory) -> bool {
         self.borrower.ptr_eq(&other.borrower)
     }
 
-    /// Whether the process was killed or is needed no more, so that the memory is no way to a device. What the device was
-    /// told before it may still write there.
+    /// Whether the process was killed or is no longer needed, so that the memory no longer reaches a
+    /// device. Orders given to the device earlier may still write to it.
     pub fn is_stale(&self) -> bool {
         self.lending.is_over()
     }
@@ -149,7 +150,7 @@ mod tests {
         }
     }
 
-    /// Memory of a process that is killed then, and its file: what its device sees.
+    /// Memory of a process that was then killed, and its file, which shows what the device sees.
     fn of_killed(lending: &Arc<Lending>) -> (LentMemory, OwnedFd) {
         let (memory, file) = SharedMemory::new(8192).expect("memory");
         let mut memory = LentMemory::new(memory, 1, &Arc::new(Process), lending.clone());

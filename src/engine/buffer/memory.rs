@@ -1,15 +1,15 @@
-//! The memory of a buffer: on the heap, or shared with the process of a GPU.
+//! The memory of a buffer: on the heap, or shared with a GPU's process.
 
 use super::{lent::LentMemory, wipe::wipe};
 use std::sync::Arc;
 
-/// Alignment of every buffer: a page, which is also a chunk.
+/// Alignment of every buffer: a page, which is also the size of a chunk.
 pub const PAGE: usize = 4096;
 
-/// Makes memory that a GPU reaches: at least this many bytes, page-aligned. `None` if it cannot.
+/// Allocates memory that a GPU can reach: at least this many bytes, page-aligned. `None` if it cannot.
 pub type Source = Arc<dyn Fn(usize) -> Option<LentMemory> + Send + Sync>;
 
-/// Bytes with a page-aligned part of `capacity` bytes that begins at `start`.
+/// Bytes with a page-aligned part of `capacity` bytes at `start`.
 #[derive(Default)]
 pub struct Memory {
     bytes: Bytes,
@@ -17,7 +17,7 @@ pub struct Memory {
     capacity: usize,
 }
 
-/// Both are wiped on drop.
+/// Both kinds are wiped on drop.
 enum Bytes {
     Heap(Wiped),
     Lent(LentMemory),
@@ -38,14 +38,14 @@ impl Default for Bytes {
 }
 
 impl Memory {
-    /// New memory on the heap.
+    /// Allocates memory on the heap.
     pub fn new(capacity: usize) -> Self {
         let bytes = vec![0; capacity + PAGE - 1];
         let start = bytes.as_ptr().align_offset(PAGE);
         Memory { bytes: Bytes::Heap(Wiped(bytes)), start, capacity }
     }
 
-    /// Memory from the source, if that gives any.
+    /// Memory from the source, if it provides any.
     pub fn lent_by(source: &Source, capacity: usize) -> Option<Self> {
         source(capacity).map(|memory| Memory { bytes: Bytes::Lent(memory), start: 0, capacity })
     }
@@ -55,7 +55,7 @@ impl Memory {
         self.capacity
     }
 
-    /// The memory of a GPU's process, if it is that.
+    /// The memory lent to a GPU's process, if it is that kind.
     pub fn lent(&self) -> Option<&LentMemory> {
         match &self.bytes {
             Bytes::Heap(_) => None,
@@ -63,7 +63,7 @@ impl Memory {
         }
     }
 
-    /// Whether it could come from a source but does not.
+    /// Whether it is on the heap although a source could provide it.
     pub fn is_own(&self) -> bool {
         self.capacity > PAGE && matches!(self.bytes, Bytes::Heap(_))
     }

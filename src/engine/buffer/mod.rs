@@ -1,4 +1,4 @@
-//! Page-aligned buffers from a bounded pool: the pool's bound is the back-pressure.
+//! Page-aligned buffers from a bounded pool. The bound provides backpressure.
 
 mod kept;
 mod lent;
@@ -23,17 +23,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Buffers longer than a page are made in multiples of this, so that a returned one fits more requests.
+/// Buffers longer than a page are allocated in multiples of this, so that a returned one fits more
+/// requests.
 const GRAIN: usize = 16 * PAGE;
 
-/// A request that no buffer was returned for during this time is served beyond the bound: callers that
-/// hold a buffer and wait for a second one must not wait for each other for ever.
+/// After this time without any returned buffer, a request is served beyond the bound. Otherwise callers
+/// that hold one buffer and wait for a second could deadlock.
 const STALL: Duration = Duration::from_secs(2);
 
-/// A source that gave nothing is asked again after this time at the earliest.
+/// Minimum time before asking a source again that provided nothing.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A buffer of a pool; goes back to it on drop.
+/// A buffer of a pool; returned to the pool on drop.
 pub struct Buffer {
     memory: Memory,
     len: usize,
@@ -54,7 +55,7 @@ impl DerefMut for Buffer {
 }
 
 impl Buffer {
-    /// The memory of a GPU's process that it lies in, if it does.
+    /// The memory lent to a GPU's process that contains the buffer, if any.
     pub(super) fn lent(&self) -> Option<&LentMemory> {
         self.memory.lent()
     }
@@ -73,41 +74,41 @@ impl Drop for Buffer {
     }
 }
 
-/// The memory of a pool, in bytes.
+/// Memory use of a pool, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// In buffers in use.
+    /// Buffers in use.
     pub in_use: usize,
-    /// The most that buffers in use ever held.
+    /// Maximum ever held by buffers in use.
     pub peak: usize,
-    /// The limit of buffers in use and kept buffers together.
+    /// Limit on buffers in use plus kept buffers.
     pub bound: usize,
 }
 
-/// Hands out buffers, up to a bound of bytes, in the order of the requests.
+/// Hands out buffers in the order of the requests, up to a bound in bytes.
 pub struct BufferPool {
     shared: Arc<Shared>,
 }
 
 impl BufferPool {
-    /// A pool of at most `bound` bytes, buffers in use and buffers kept for reuse together.
+    /// A pool of at most `bound` bytes, counting both buffers in use and buffers kept for reuse.
     pub fn new(bound: usize) -> Self {
         BufferPool {
             shared: Arc::new(Shared { bound, state: Mutex::new(State::default()), returned: Condvar::new() }),
         }
     }
 
-    /// A buffer of `len` bytes with unspecified content, aligned to 4096; waits while the pool is
-    /// exhausted. A request beyond the whole bound waits until it is alone. A caller that needs two at once
-    /// uses `get_pair`.
+    /// A buffer of `len` bytes with unspecified content, aligned to 4096. Blocks while the pool is
+    /// exhausted. A request larger than the bound waits until no other buffer is in use. A caller that
+    /// needs two at once uses `get_pair`.
     pub fn get(&self, len: usize) -> Buffer {
         let capacity = capacity(len);
         self.shared.reserve(capacity);
         self.shared.buffer(capacity, len, None)
     }
 
-    /// Two buffers of `len` bytes, for which it waits as one request: no caller holds one of them while
-    /// it waits for the other.
+    /// Two buffers of `len` bytes. Waits for both as one request, so that no caller holds one while it
+    /// waits for the other.
     pub fn get_pair(&self, len: usize) -> (Buffer, Buffer) {
         let capacity = capacity(len);
         self.shared.reserve(capacity.saturating_mul(2));
@@ -116,7 +117,7 @@ impl BufferPool {
         (first, second)
     }
 
-    /// As `get_pair`, but gets nothing where it would have to wait, or where fewer than `spared` bytes of the
+    /// Non-blocking `get_pair`: returns `None` instead of waiting, and also if fewer than `spared` bytes of the
     /// bound would be left for others.
     pub fn try_get_pair(&self, len: usize, spared: usize) -> Option<(Buffer, Buffer)> {
         let capacity = capacity(len);
@@ -135,15 +136,15 @@ impl BufferPool {
         Some((first, second))
     }
 
-    /// Takes the memory of buffers longer than a page from `source` from now on, while that gives any. Replaces the
-    /// kept memory first, so that no user of the pool has to wait for that.
+    /// From now on, allocates buffers longer than a page from `source`, as long as it provides any.
+    /// Replaces the kept memory first, so that no user of the pool has to wait for that.
     pub(super) fn set_source(&self, source: Source) {
         let take_own = || self.shared.state.lock().kept.take_latest(Memory::is_own);
         let kept = self.shared.state.lock().kept.len();
-        // No more than these: what comes back meanwhile is replaced when it is taken again.
+        // No more than these: memory returned meanwhile is replaced when it is next used.
         for own in (0..kept).map_while(|_| take_own()) {
             let capacity = own.capacity();
-            drop(own); // First, so that there are never both.
+            drop(own); // First, so that both never exist at once.
             let Some(memory) = Memory::lent_by(&source, capacity) else { break };
             let freed = self.shared.state.lock().keep(memory, self.shared.bound);
             drop(freed);
@@ -152,8 +153,8 @@ impl BufferPool {
         (state.source, state.refused) = (Some(source), None);
     }
 
-    /// Frees the kept buffers if none came back since the last call. Returns whether it freed any. Memory
-    /// that is locked for a device stays, because locking takes long.
+    /// Frees the kept buffers if none was returned since the last call. Returns whether it freed any.
+    /// Memory that is locked for a device is kept, because locking takes long.
     pub fn rest(&self) -> bool {
         let mut state = self.shared.state.lock();
         let returns = state.returns;
@@ -165,13 +166,13 @@ impl BufferPool {
         !freed.is_empty()
     }
 
-    /// Wipes and frees the kept buffers, those that are locked for a device, too.
+    /// Wipes and frees the kept buffers, including those locked for a device.
     pub(super) fn wipe(&self) {
         let freed = self.shared.state.lock().kept.take(|_| true);
         drop(freed);
     }
 
-    /// How much memory the pool uses, and may use.
+    /// Current, peak and maximum memory use of the pool.
     pub fn usage(&self) -> Usage {
         let state = self.shared.state.lock();
         Usage { in_use: state.in_use, peak: state.peak, bound: self.shared.bound }
@@ -197,12 +198,12 @@ struct State {
     /// Requests are served in the order of their tickets; a small one does not overtake a large one.
     next_ticket: u64,
     serving: u64,
-    /// Counts the buffers that came back.
+    /// Number of buffers returned.
     returns: u64,
-    /// `returns` when it was last looked whether the pool is in use.
+    /// `returns` at the last call of `rest`.
     rested_at: u64,
     source: Option<Source>,
-    /// When the source last gave nothing.
+    /// When the source last provided nothing.
     refused: Option<Instant>,
 }
 
@@ -234,16 +235,16 @@ impl Shared {
         state.in_use == 0 || state.in_use.saturating_add(bytes) <= self.bound
     }
 
-    /// A buffer over reserved bytes: the latest returned one of this capacity, or a new one. Preferably one that
-    /// the same device reaches as the `other`. Memory of the heap only where the source gives none: it would stay in
-    /// use for good, and the device would never reach it.
+    /// A buffer over reserved bytes: the newest kept one of this capacity, or a new one. Prefers one that
+    /// the same device reaches as `other`. Uses heap memory only if the source provides none: it would be
+    /// reused forever, and the device could never reach it.
     fn buffer(self: &Arc<Self>, capacity: usize, len: usize, other: Option<&Buffer>) -> Buffer {
         let kept = self.reuse(capacity, other);
         let source = if kept.as_ref().is_none_or(Memory::is_own) { self.source(capacity) } else { None };
         let memory = match source {
             None => kept.unwrap_or_else(|| Memory::new(capacity)),
             Some(source) => {
-                drop(kept); // First, so that there are never both.
+                drop(kept); // First, so that both never exist at once.
                 let lent = Memory::lent_by(&source, capacity);
                 self.state.lock().refused = lent.is_none().then(Instant::now);
                 lent.unwrap_or_else(|| Memory::new(capacity))
@@ -252,7 +253,7 @@ impl Shared {
         Buffer { memory, len, pool: self.clone() }
     }
 
-    /// The source of such memory, if there is one that has not just refused.
+    /// The source of memory of this capacity, if there is one that has not just refused.
     fn source(&self, capacity: usize) -> Option<Source> {
         let state = self.state.lock();
         let refused = state.refused.is_some_and(|refused| refused.elapsed() < PAUSE);
@@ -262,7 +263,7 @@ impl Shared {
     fn reuse(&self, capacity: usize, other: Option<&Buffer>) -> Option<Memory> {
         let mut freed = Vec::new();
         let mut state = self.state.lock(); // Unlocked before anything is freed.
-        // Lent by a device which has failed since: new ones are of more use.
+        // Lent to a device that has failed since; new memory is more useful.
         freed.append(&mut state.kept.take(|memory| memory.lent().is_some_and(LentMemory::is_stale)));
         let fits = |memory: &Memory| memory.capacity() == capacity;
         let beside =
@@ -288,7 +289,7 @@ impl Shared {
     }
 }
 
-/// What is freed is returned, to be wiped and released once the pool is unlocked.
+/// These return the memory to free; the caller drops it, which wipes it, after unlocking the pool.
 impl State {
     /// Keeps memory for reuse, as far as the bound allows.
     #[must_use]
@@ -297,7 +298,7 @@ impl State {
         self.trim(bound)
     }
 
-    /// Takes out kept memory, the oldest first, until all together is within the bound.
+    /// Removes kept memory, oldest first, until the total is within the bound.
     #[must_use]
     fn trim(&mut self, bound: usize) -> Vec<Memory> {
         let excess = self.in_use.saturating_add(self.kept.bytes()).saturating_sub(bound);

@@ -1,4 +1,4 @@
-//! Memory that the program shares with the process of a GPU: a file without a name, which neither can shorten.
+//! Memory that the program shares with a GPU's process: an unnamed file that neither side can shrink.
 
 use super::wipe::wipe;
 use rustix::{
@@ -14,10 +14,10 @@ use std::{
     sync::atomic::AtomicU32,
 };
 
-/// Without these the other side could take pages away, and touching them would end this process.
+/// Without these seals the other side could remove pages, and touching them would kill this process.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Such a file in a process's address space, page-aligned.
+/// Such a file, mapped page-aligned into this process's address space.
 pub struct Mapping {
     start: NonNull<c_void>,
     len: usize,
@@ -29,10 +29,10 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps a file that was handed over, of exactly `len` bytes.
+    /// Maps a received file of exactly `len` bytes.
     ///
     /// # Errors
-    /// If it is not such a file, or what the system says.
+    /// `INVAL` if the file has another length or lacks the seals, or the system's error.
     pub fn of(file: &OwnedFd, len: usize) -> Result<Self, Errno> {
         let whole = u64::try_from(rustix::fs::fstat(file)?.st_size) == Ok(len as u64);
         if !whole || len == 0 || !rustix::fs::fcntl_get_seals(file)?.contains(SEALS) {
@@ -43,25 +43,26 @@ impl Mapping {
 
     fn new(file: &OwnedFd, len: usize) -> Result<Self, Errno> {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: a new place of the kernel's choice.
+        // SAFETY: a new mapping at an address of the kernel's choice.
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), len, access, flags, file.as_fd(), 0)? };
         let mapping = Mapping { start: NonNull::new(start).ok_or(Errno::NOMEM)?, len };
-        // SAFETY: keeps the pages out of core dumps and changes no byte. Where it is refused, dumps are off all the same.
+        // SAFETY: keeps the pages out of core dumps and changes no byte. If it is refused, dumps are
+        // disabled anyway.
         let _ = unsafe { rustix::mm::madvise(start, len, Advice::LinuxDontDump) };
         Ok(mapping)
     }
 
-    /// No memory.
+    /// An empty mapping.
     fn none() -> Self {
         Mapping { start: NonNull::dangling(), len: 0 }
     }
 
-    /// Its first byte. A caller that reads or writes there must know what the other process does at that time.
+    /// First byte. A caller that reads or writes here must know what the other process does meanwhile.
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr().cast()
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -69,20 +70,20 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, or none, which the system refuses; nothing that was borrowed from it is left. Pages
-        // that a device is still writing to are kept by the driver until it is done.
+        // SAFETY: mapped by `new`, or empty, which the system refuses; no borrow of it remains. The driver
+        // keeps pages that a device is still writing until it is done.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr(), self.len) };
     }
 }
 
-/// Memory made to be handed to the other process, zeroed at first and wiped on drop.
+/// Memory made to be handed to the other process; zeroed at first and wiped on drop.
 pub struct SharedMemory(Mapping);
 
 impl SharedMemory {
-    /// `len` bytes, 1 at least, and the file to hand over.
+    /// `len` bytes, at least one, and the file to hand over.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn new(len: usize) -> Result<(Self, OwnedFd), Errno> {
         let len = len.max(1);
         let file = make_file(|flags| rustix::fs::memfd_create("gpu", flags))?;
@@ -91,18 +92,19 @@ impl SharedMemory {
         Ok((SharedMemory(Mapping::new(&file, len)?), file))
     }
 
-    /// Takes it out and leaves none.
+    /// Takes the mapping and leaves an empty one.
     pub fn take(&mut self) -> Self {
         SharedMemory(std::mem::replace(&mut self.0, Mapping::none()))
     }
 
-    /// The number in the four bytes from `at` on, a multiple of four; somebody else may write it meanwhile.
+    /// The number in the four bytes at `at`, a multiple of four. The other process may write it
+    /// concurrently.
     ///
     /// # Panics
-    /// If it is not there.
+    /// If it is out of range or unaligned.
     pub fn number(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at + 4 <= self.0.len);
-        // SAFETY: within the mapping, which begins at a page, so it is aligned; it stays as long as `self`.
+        // SAFETY: within the mapping, which is page-aligned, so it is aligned; it lives as long as `self`.
         unsafe { AtomicU32::from_ptr(self.0.as_ptr().add(at).cast()) }
     }
 }
@@ -111,14 +113,14 @@ impl Deref for SharedMemory {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         // SAFETY: mapped with this length. The other process writes only where it was told to, and the
-        // caller that told it waits and reads nothing there.
+        // caller that told it waits and does not read there.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr(), self.0.len()) }
     }
 }
 
 impl DerefMut for SharedMemory {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and borrowed alone.
+        // SAFETY: as above, and borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr(), self.0.len()) }
     }
 }
@@ -129,7 +131,7 @@ impl Drop for SharedMemory {
     }
 }
 
-/// A file that can be sealed and never be executed. Kernels before 6.3 do not know the second.
+/// Creates a file that can be sealed and never executed. Kernels before 6.3 do not support the latter.
 fn make_file(create: impl Fn(MemfdFlags) -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match create(flags | MemfdFlags::NOEXEC_SEAL) {
@@ -143,7 +145,8 @@ mod tests {
     use super::*;
     use std::{cell::RefCell, sync::atomic::Ordering};
 
-    /// The flags of each call to a kernel that refuses `refused` with that error.
+    /// Calls `make_file` with a kernel that rejects the flags `refused` with `error`. Returns the flags of
+    /// each call, and the result.
     fn asked(refused: MemfdFlags, error: Errno) -> (Vec<MemfdFlags>, Result<OwnedFd, Errno>) {
         let asked = RefCell::default();
         let made = make_file(|flags: MemfdFlags| {
@@ -168,7 +171,7 @@ mod tests {
         assert!(made.is_ok() && calls.len() == 2, "{calls:?}");
         let needed = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         assert_eq!(calls[1], needed);
-        // Only that error means so.
+        // Only EINVAL means that the flag is unknown.
         let (calls, made) = asked(needed, Errno::MFILE);
         assert!(made.is_err_and(|error| error == Errno::MFILE) && calls.len() == 1, "{calls:?}");
     }
@@ -179,9 +182,9 @@ mod tests {
         assert!(memory.len() == 10_000 && memory.iter().all(|byte| *byte == 0));
         memory[9_999] = 7;
         let other = Mapping::of(&file, 10_000).expect("the same");
-        // SAFETY: within the mapping, and nobody writes there.
+        // SAFETY: within the mapping, and nothing writes there.
         assert_eq!(unsafe { other.as_ptr().add(9_999).read() }, 7);
-        // SAFETY: as above; the place is aligned.
+        // SAFETY: as above; the address is aligned.
         unsafe { other.as_ptr().add(8).cast::<u32>().write(12) };
         assert_eq!(memory.number(8).load(Ordering::Acquire), 12);
         drop(memory);

@@ -1,4 +1,4 @@
-//! Buffers of a pool: their bound, their order, their reuse.
+//! Buffers of a pool: bound, order and reuse.
 
 use super::*;
 use std::{os::unix::fs::FileExt, sync::mpsc, thread};
@@ -45,11 +45,11 @@ fn a_pool_that_nobody_asks_keeps_nothing() {
     assert_eq!(pool.get(100_000).len(), 100_000);
 }
 
-/// Bytes of this process, of which the heap may have got rid.
+/// Bytes of this process, which the heap may already have unmapped.
 fn found_at(place: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let memory = std::fs::File::open("/proc/self/mem").expect("this process");
-    // Nothing is there any more, if that fails.
+    // If that fails, the memory is no longer mapped.
     let _ = memory.read_exact_at(&mut bytes, place as u64);
     bytes
 }
@@ -58,7 +58,7 @@ fn found_at(place: usize, len: usize) -> Vec<u8> {
 fn what_is_freed_is_wiped() {
     let free: [fn(&BufferPool); 2] = [
         |pool| assert!(!pool.rest() && pool.rest()),
-        // Takes the place of what is kept.
+        // Takes the room of the kept buffer.
         |pool| drop(pool.get(GRAIN)),
     ];
     for free in free {

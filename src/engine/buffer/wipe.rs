@@ -1,6 +1,7 @@
-//! Wiping a lot of memory.
+//! Wipes large areas of memory.
 
-/// Overwrites what may be read by nobody else. As `zeroize`, but with the widest stores there are: it writes byte by byte.
+/// Overwrites secret bytes with zeros. As `zeroize`, which writes byte by byte, but with the widest stores
+/// available.
 pub fn wipe(bytes: &mut [u8]) {
     bytes.fill(0);
     zeroize::optimization_barrier(bytes);

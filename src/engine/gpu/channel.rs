@@ -1,5 +1,5 @@
-//! Messages between two processes over a pair of sockets, each with a descriptor if need be. Whatever arrives is
-//! checked for its shape; a process that ends closes its sockets, which the other sees.
+//! Messages between two processes over a socket pair, each with an optional descriptor. The format of every
+//! incoming message is checked. When a process ends its socket is closed, and the other side notices.
 
 use parking_lot::Mutex;
 use rustix::{
@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Bytes of a message at most.
+/// Maximum length of a message, in bytes.
 const LONGEST: usize = 64 << 10;
 
 /// Why there is no message.
@@ -27,24 +27,24 @@ pub enum ChannelError {
     /// The other side is gone.
     #[error("its process ended")]
     Closed,
-    /// Nothing came in time.
+    /// No message arrived in time.
     #[error("no answer within {} ms", .0.as_millis())]
     TimedOut(Duration),
-    /// What came is no message.
+    /// The received or outgoing message is malformed or too long.
     #[error("an answer that makes no sense")]
     Garbled,
-    /// The other side has not read what was sent before.
+    /// The other side has not yet read earlier messages.
     #[error("its socket is full")]
     Full,
-    /// What the system says.
+    /// Another system error.
     #[error("its socket: {0}")]
     System(#[from] Errno),
 }
 
-/// One end of a pair of sockets. Messages arrive whole and in order.
+/// One end of a socket pair. Messages arrive whole and in order.
 pub(super) struct Channel {
     socket: OwnedFd,
-    /// Where messages arrive: made once, because clearing so much takes longer than most messages.
+    /// Receive buffer, allocated once, because zeroing it takes longer than most messages.
     space: Mutex<Box<[u8]>>,
 }
 
@@ -55,20 +55,20 @@ impl From<OwnedFd> for Channel {
 }
 
 impl Channel {
-    /// A pair: this end, and the one to hand over.
+    /// A socket pair: this end, and the one to hand over.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn pair() -> Result<(Self, OwnedFd), Errno> {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let (mine, other) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
         Ok((mine.into(), other))
     }
 
-    /// Sends a message, without waiting for room.
+    /// Sends a message without waiting for room.
     ///
     /// # Errors
-    /// If the other side is gone, or has not read what was sent before.
+    /// If the other side is gone or has not read earlier messages.
     pub fn send(&self, message: &impl Serialize, handed: Option<BorrowedFd<'_>>) -> Result<(), ChannelError> {
         let bytes = serde_json::to_vec(message).map_err(|_| ChannelError::Garbled)?;
         if bytes.len() > LONGEST {
@@ -89,19 +89,19 @@ impl Channel {
         }
     }
 
-    /// Waits until there is room for a message or the other side is gone, at most as long as `limit`; for ever without
-    /// one.
+    /// Waits until there is room for a message or the other side is gone, but no longer than `limit`.
+    /// Without a limit it may wait forever.
     ///
     /// # Errors
-    /// If there is none in time, or what the system says.
+    /// If the limit is exceeded, or the system's error.
     pub fn await_room(&self, limit: Option<Duration>) -> Result<(), ChannelError> {
         self.await_event(PollFlags::OUT, limit)
     }
 
-    /// Waits for the next message, at most as long as `limit`; for ever without one.
+    /// Waits for the next message, but no longer than `limit`. Without a limit it may wait forever.
     ///
     /// # Errors
-    /// As the variants of `ChannelError` say.
+    /// See the variants of `ChannelError`.
     pub fn receive<T: DeserializeOwned>(
         &self,
         limit: Option<Duration>,
@@ -132,13 +132,13 @@ impl Channel {
         Ok((message, handed))
     }
 
-    /// Ends the conversation: the other side sees it closed.
+    /// Closes the connection. The other side sees it closed.
     pub fn close(&self) {
-        // One that is closed already needs no closing.
+        // Fails only if it is closed already.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Waits for one of the events, or the end of the other side.
+    /// Waits for one of the events, or for the other side to close.
     fn await_event(&self, events: PollFlags, limit: Option<Duration>) -> Result<(), ChannelError> {
         let start = Instant::now();
         loop {
@@ -152,7 +152,7 @@ impl Channel {
         }
     }
 
-    /// The same for that time, or less if a signal comes; whether there is one.
+    /// Polls once, for at most `time` or until a signal arrives. Returns whether an event occurred.
     fn has_event(&self, events: PollFlags, time: Option<Duration>) -> Result<bool, ChannelError> {
         let time = time
             .map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) });

@@ -1,5 +1,5 @@
-//! What the process of a GPU is asked and told as a whole. A request waits for its answer. A notice does not wait, and
-//! is not lost: what the socket has no room for is sent before anything else.
+//! Requests and notices to a GPU's process as a whole. A request waits for its answer. A notice does not
+//! wait and is never lost: those that the socket has no room for are sent before anything else.
 
 use super::{
     channel::{Channel, ChannelError},
@@ -19,19 +19,20 @@ use std::{
 /// This side of the socket.
 pub(super) struct Control {
     channel: Channel,
-    /// Held from a request to its answer: so answers belong to the last request.
+    /// Held from a request to its answer, so that an answer always belongs to the last request.
     asking: Mutex<()>,
-    /// Held for no longer than it takes to send without waiting.
+    /// Held only for as long as sending without waiting takes.
     notices: Mutex<Notices>,
 }
 
 #[derive(Default)]
 struct Notices {
-    /// The oldest first.
+    /// Oldest first.
     unsent: VecDeque<MemoryId>,
-    /// Bytes of all that no answer has followed: an answer says that what came before the request is done.
+    /// Total bytes of the notices not yet known to be processed. An answer confirms all notices sent before
+    /// its request.
     bytes: usize,
-    /// A thread waits for room for them.
+    /// A thread is waiting for room to send them.
     is_awaited: bool,
 }
 
@@ -42,11 +43,11 @@ impl From<Channel> for Control {
 }
 
 impl Control {
-    /// Sends a request once all notices before it are sent, and waits for its answer: in all for no longer than `limit`
-    /// and what those notices may take.
+    /// Sends a request after all earlier notices, and waits for its answer. Waits for at most `limit` plus
+    /// the time that those notices may take.
     ///
     /// # Errors
-    /// As the variants of `ChannelError` say.
+    /// See the variants of `ChannelError`.
     pub fn ask(
         &self,
         request: &Request,
@@ -79,7 +80,8 @@ impl Control {
         }
     }
 
-    /// Says, without waiting, that the memory of so many bytes is to be let go of. A process that is gone has done so.
+    /// Tells the process, without waiting, to release memory of `len` bytes. A process that is gone has
+    /// released it.
     pub fn forget(self: &Arc<Self>, memory: MemoryId, len: usize) {
         let mut notices = self.notices.lock();
         notices.unsent.push_back(memory);
@@ -90,11 +92,11 @@ impl Control {
         }
         let this = self.clone();
         let waiting = thread::Builder::new().name("gpu-notices".to_owned()).spawn(move || this.send_late());
-        // Without a thread they wait for the next notice or request.
+        // Without a thread, they wait for the next notice or request.
         notices.is_awaited = waiting.is_ok();
     }
 
-    /// Sends what there was no room for, as it comes, until all is sent or the process is gone.
+    /// Sends the pending notices as room appears, until all are sent or the process is gone.
     fn send_late(&self) {
         loop {
             let waited = self.channel.await_room(None);
@@ -106,14 +108,14 @@ impl Control {
         }
     }
 
-    /// Ends the conversation: the process sees it closed, and ends.
+    /// Closes the connection. The process sees it closed and ends.
     pub fn close(&self) {
         self.channel.close();
     }
 }
 
 impl Notices {
-    /// Sends them without waiting.
+    /// Sends the pending notices without waiting for room.
     fn send(&mut self, channel: &Channel) -> Result<(), ChannelError> {
         while let Some(memory) = self.unsent.front() {
             channel.send(&Request::Forget { memory: *memory }, None)?;
@@ -127,7 +129,7 @@ impl Notices {
 mod tests {
     use super::*;
 
-    /// More notices than any socket takes.
+    /// More notices than any socket buffers.
     const MANY: u64 = 20_000;
     const LIMIT: Duration = Duration::from_secs(60);
 
@@ -149,7 +151,7 @@ mod tests {
         let (control, other) = pair();
         (0..MANY).for_each(|memory| control.forget(memory, 1));
         assert!(control.notices.lock().unsent.len() > 1, "the socket took them all");
-        // Nothing else is sent here.
+        // Nothing else is sent here, so the thread must send the rest.
         (0..MANY).for_each(|memory| assert_forgets(&other, memory));
     }
 

@@ -1,4 +1,4 @@
-//! One device in service: its process and the ring of slots.
+//! One device in service: its process and its ring of slots.
 
 use super::{
     driver::Description, fault::Fault, patience::Patience, plan::Limits, process::Process, slot::RingSlot,
@@ -14,21 +14,21 @@ use std::{
     time::Duration,
 };
 
-/// Chunks for each 4 KiB of a piece, at most: short chunks make a piece of many.
+/// Maximum number of chunks per 4 KiB of a piece. A piece of short chunks has many.
 const CHUNKS_PER_PAGE: usize = 2;
-/// Keys of one piece.
+/// Maximum number of keys in one piece.
 const KEYS: usize = 64;
 
-/// Sizes of the ring, and how long it waits.
+/// Sizes of the ring, and its time limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Bytes of a piece, at most: a multiple of 4096.
+    /// Maximum bytes of a piece; a multiple of 4096.
     pub piece: usize,
-    /// Pieces on the device at a time.
+    /// Maximum number of pieces on the device at once.
     pub slots: usize,
-    /// Which way pieces go.
+    /// How pieces are processed, by load.
     pub ways: Ways,
-    /// How long it may take.
+    /// Time limits for the device.
     pub patience: Patience,
 }
 
@@ -39,38 +39,38 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// What one piece may hold.
+    /// Limits of one piece.
     pub(super) fn limits(&self) -> Limits {
         Limits { bytes: self.piece, chunks: self.piece / 4096 * CHUNKS_PER_PAGE, keys: KEYS }
     }
 }
 
-/// A device with everything that it needs to run batches.
+/// A device with everything needed to run batches.
 pub(super) struct Device {
     pub process: Arc<Process>,
     pub description: Description,
     pub shape: Shape,
     ring: Mutex<Ring>,
     returned: Condvar,
-    /// Chunks on the device.
+    /// Chunks in flight on the device.
     pub chunks_in_flight: AtomicUsize,
-    /// Counts the samples, to spread them.
+    /// Counts the samples, to spread them over the chunks.
     samples: AtomicU64,
 }
 
 #[derive(Default)]
 struct Ring {
     free: Vec<RingSlot>,
-    /// Callers that wait and hold no slot: they come before those that hold some.
+    /// Callers that wait and hold no slot. They have priority over those that hold one.
     waiting: usize,
     broken: bool,
 }
 
 impl Device {
-    /// Has the process open the device of that number, and makes the ring.
+    /// Makes the process open the device with this number, and creates the ring.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// Why the device cannot be used.
     pub fn open(process: Arc<Process>, number: usize, shape: Shape) -> Result<Self, Fault> {
         let description = process.open(number, shape.limits())?;
         let free =
@@ -86,7 +86,7 @@ impl Device {
         })
     }
 
-    /// Memory that the device reaches, if there is any to be had.
+    /// Memory that the device can reach, or `None` if none is available.
     pub fn lend_memory(&self, len: usize) -> Option<LentMemory> {
         if self.ring.lock().broken {
             return None;
@@ -95,13 +95,13 @@ impl Device {
         lent.inspect_err(|fault| log::debug!("gpu: no memory for {len} bytes: {fault}")).ok()
     }
 
-    /// A free slot, if there is one that nobody else waits for.
+    /// A free slot, if there is one and nobody else is waiting.
     pub fn try_take(&self) -> Option<RingSlot> {
         let mut ring = self.ring.lock();
         if ring.waiting > 0 || ring.broken { None } else { ring.free.pop() }
     }
 
-    /// A free slot; waits for one. Only for callers that hold none.
+    /// A free slot; blocks until there is one. Only for callers that hold none.
     ///
     /// # Errors
     /// `OutOfService` once the device has failed.
@@ -116,20 +116,21 @@ impl Device {
         ring.free.pop().ok_or(Fault::OutOfService)
     }
 
-    /// Gives a slot back whose piece is done.
+    /// Wipes and returns a slot whose piece is done.
     pub fn put(&self, mut slot: RingSlot) {
         slot.wipe();
         self.ring.lock().free.push(slot);
         self.returned.notify_one();
     }
 
-    /// How long a piece that is waited for from now on may take: as long as all chunks on the device, each a whole one.
+    /// Time limit for a piece that is waited for from now on: the time for all chunks on the device, each
+    /// counted as a full chunk.
     pub fn limit(&self) -> Duration {
         let chunks = self.chunks_in_flight.load(Ordering::Relaxed);
         self.shape.patience.limit(chunks.saturating_mul(CHUNK))
     }
 
-    /// Ends the service, and the process with it: whoever waits for a slot gets none.
+    /// Ends the service and kills the process. Callers that wait for a slot get an error.
     pub fn end_service(&self) {
         self.ring.lock().broken = true;
         self.returned.notify_all();
@@ -138,7 +139,7 @@ impl Device {
 
     /// A number below `end` that differs from call to call.
     pub fn sample(&self, end: usize) -> usize {
-        // The multiplier of Fibonacci hashing: neighbouring counts land far from each other.
+        // Fibonacci hashing: this multiplier maps neighbouring counts far from each other.
         let count = self.samples.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         ((u128::from(count) * end as u128) >> 64) as usize
     }

@@ -1,35 +1,35 @@
-//! What makes an engine fail.
+//! Failures of a GPU engine.
 
 use super::{channel::ChannelError, driver::DriverError};
 
-/// Why a batch was not done on the device, or why there is no device.
+/// Why a batch was not run on the device, or why there is no device.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// The driver, or what it said.
+    /// The driver is missing or reported an error.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// What the process of the device says: mostly what the driver said.
+    /// An error reported by the device's process, usually the driver's.
     #[error("{0}")]
     Refused(String),
-    /// The process of the device ended, is silent, or says what makes no sense.
+    /// The device's process ended, does not answer, or sent a malformed message.
     #[error(transparent)]
     Process(#[from] ChannelError),
-    /// There is no such process.
+    /// The process could not be started.
     #[error("its process does not start: {0}")]
     Start(std::io::Error),
-    /// It was killed and is still there.
+    /// The previous process was killed but still exists.
     #[error("its last process does not end")]
     Lingers,
-    /// Nobody said which program to start.
+    /// No program to start was configured.
     #[error("this program has no process for a GPU")]
     NoProgram,
     /// A result that the CPU does not confirm.
     #[error("a wrong result: {0}")]
     Wrong(&'static str),
-    /// The system gave no thread.
+    /// A thread could not be started.
     #[error("no thread: {0}")]
     Thread(std::io::Error),
-    /// It failed before, and is out of service.
+    /// The device failed before and is out of service.
     #[error("out of service")]
     OutOfService,
 }

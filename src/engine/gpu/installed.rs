@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// Whether the list of PCI devices has a display controller of NVIDIA's.
+/// Whether the list of PCI devices contains a display controller made by NVIDIA.
 pub fn is_installed() -> bool {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let devices = fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten();

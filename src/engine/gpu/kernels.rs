@@ -1,4 +1,4 @@
-//! The kernels of one context, and their geometry.
+//! The kernels of one context, and their launch geometry.
 
 use super::{
     driver::{Context, Description, DriverError, Event, Geometry, Kernel, Module, Stream},
@@ -10,31 +10,34 @@ use std::sync::Arc;
 /// `kernels/warpcrypt.cu`, compiled.
 static FATBIN: &[u8] = include_bytes!("../../../kernels/warpcrypt.fatbin");
 
-/// Dynamic shared memory of every kernel here: the tables of Kuznyechik, which are longer than those of AES.
+/// Dynamic shared memory of every kernel here, in bytes: the tables of Kuznyechik, which are larger than
+/// those of AES.
 const TABLES: usize = 68 << 10;
-/// What each warp takes besides if it has a chunk for itself.
+/// Additional shared memory per warp, in bytes, in kernels with one warp per chunk.
 const DESK: usize = 5104;
-/// What a block takes besides that checks a launch.
+/// Additional shared memory per checking block, in bytes.
 const CHECK_DESK: usize = 4112;
 
-/// Threads of a warp.
+/// Threads per warp.
 const WARP: usize = 32;
-/// Warps of a block at most.
+/// Maximum number of warps per block.
 const BLOCK_WARPS: usize = 16;
-/// Warps of a block at least if each has a chunk for itself: those without one help to fill the tables.
+/// Minimum number of warps per block in kernels with one warp per chunk. Warps without a chunk help to fill
+/// the tables.
 const HELPERS: usize = 8;
 
-/// Blocks of a check at least: with more of them, one is sooner on another multiprocessor than what it checks.
+/// Minimum number of checking blocks. The more there are, the sooner one runs on another multiprocessor
+/// than the block it checks.
 const CHECKERS: usize = 16;
 
-/// How a launch of seal or open is made.
+/// How seal or open is launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
-    /// In the host's memory, a warp for each chunk, with the check in the same launch.
+    /// In host memory, one warp per chunk, with the check in the same launch.
     Checked,
-    /// In the device's, a warp for each chunk.
+    /// In device memory, one warp per chunk.
     Wide,
-    /// In the device's, one thread or a few for each tag.
+    /// In device memory, one or a few threads per tag.
     Narrow,
 }
 
@@ -44,34 +47,35 @@ pub(super) type Choice<'a> = (&'a Kernel, Geometry);
 /// A launch of seal or open.
 pub(super) struct Chosen<'a> {
     pub launch: Choice<'a>,
-    /// The blocks of it that seal or open, and the neighbouring chunks that each has at a time.
+    /// Number of blocks that seal or open, and the number of neighbouring chunks that each processes at a
+    /// time.
     pub blocks: u32,
     pub run: usize,
-    /// The check, if that is a launch of its own.
+    /// The check, if it is a separate launch.
     pub check: Option<Choice<'a>>,
 }
 
 /// The kernels of one class.
 struct OfClass {
-    /// By `How`.
+    /// Indexed by `How`.
     seal: [Kernel; 3],
     open: [Kernel; 3],
     check: Kernel,
 }
 
-/// Seal and open of every class, and their check.
+/// Seal and open of every class, and their checks.
 pub(super) struct Kernels {
     classes: Vec<OfClass>,
     processors: usize,
-    /// Warps of a block whose desks fit into the shared memory.
+    /// Maximum warps per block in kernels with one warp per chunk, limited by the shared memory.
     desks: usize,
 }
 
 impl Kernels {
-    /// Loads them and fills the tables in the module's memory.
+    /// Loads the kernels and fills the tables in the module's memory.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn load(context: &Arc<Context>, device: &Description) -> Result<Self, DriverError> {
         let module = Module::load(context, FATBIN)?;
         let desks = (device.shared_memory.saturating_sub(TABLES) / DESK).clamp(1, BLOCK_WARPS);
@@ -90,7 +94,7 @@ impl Kernels {
         Ok(Kernels { classes, processors: device.processors, desks })
     }
 
-    /// The kernels for `chunks` chunks and their geometry.
+    /// The kernels for `chunks` chunks, and their geometry.
     pub fn choose(&self, op: Op, class: Class, chunks: usize, how: How) -> Chosen<'_> {
         let OfClass { seal, open, check } = &self.classes[class];
         let of_op = match op {
@@ -117,7 +121,8 @@ impl Kernels {
     }
 }
 
-/// Spreads the work over all multiprocessors, a block each while that goes; `group` chunks a warp.
+/// Spreads the work over all multiprocessors, one block each if the blocks are large enough. A warp takes
+/// `group` chunks.
 fn geometry(chunks: usize, group: usize, processors: usize) -> Geometry {
     let warps = chunks.div_ceil(group);
     let in_block = warps.div_ceil(processors).clamp(1, BLOCK_WARPS);
@@ -128,7 +133,8 @@ fn geometry(chunks: usize, group: usize, processors: usize) -> Geometry {
     }
 }
 
-/// The same with a warp for each chunk; if there are too many, warps take several, one after another.
+/// The geometry with one warp per chunk. If there are too many chunks, each warp processes several in
+/// turn.
 fn wide_geometry(chunks: usize, processors: usize, desks: usize) -> Geometry {
     let blocks = chunks.min(processors);
     let in_block = chunks.div_ceil(blocks).clamp(HELPERS.min(desks), desks);
@@ -139,13 +145,14 @@ fn wide_geometry(chunks: usize, processors: usize, desks: usize) -> Geometry {
     }
 }
 
-/// Blocks that check: one for each of those that are checked, and some more if those are few.
+/// Number of checking blocks: one for each block to check, and some more if those are few.
 fn checkers(blocks: u32, processors: usize) -> u32 {
     blocks.max(processors.clamp(2, CHECKERS) as u32)
 }
 
-/// Some more if they run beside those that they check: the last of them find only what their own multiprocessor made. Not
-/// more than can run at once where two blocks fit on a multiprocessor.
+/// Number of additional checking blocks when they share a launch with the blocks they check: the last of
+/// them may find only work of their own multiprocessor. At most as many as can run at once if two blocks
+/// fit on a multiprocessor.
 fn spare_checkers(blocks: u32, processors: usize) -> u32 {
     (blocks / 16).min(2 * (processors as u32).saturating_sub(blocks))
 }
@@ -158,7 +165,7 @@ fn fill_tables(context: &Arc<Context>, module: &Arc<Module>) -> Result<(), Drive
     let kernel = module.kernel("kuznyechik_tables", 0)?;
     let (stream, event) = (Stream::new(context)?, Event::new(context)?);
     let geometry = Geometry { blocks: 48, threads: 256, shared: 0 };
-    // SAFETY: takes no parameters; its contract wants 12288 threads in blocks of up to 256.
+    // SAFETY: takes no parameters; its contract requires 12288 threads in blocks of up to 256.
     unsafe { stream.launch(&kernel, geometry, &mut [])? };
     stream.record(&event)?;
     event.wait()

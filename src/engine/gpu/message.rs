@@ -1,5 +1,5 @@
-//! What the program and the process of its GPU say to each other. Key slots, descriptors, bytes and results are in
-//! shared memory; messages only say where.
+//! Messages between the program and its GPU's process. Key slots, descriptors, data and results are in
+//! shared memory; messages only refer to them.
 
 use super::{
     driver::Description,
@@ -9,22 +9,22 @@ use crate::engine::buffer::MemoryId;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// What the program asks of the process as a whole. Every request but `Forget` gets one answer.
+/// A request to the process as a whole. Every request except `Forget` gets one answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
-    /// How many devices are there?
+    /// Report the number of devices.
     Count,
-    /// Open the device of that number, for pieces of at most so much.
+    /// Open the device with this number, for pieces within these limits.
     Open { number: usize, limits: Limits },
-    /// Map and lock the memory that is handed over.
+    /// Map and lock the memory whose descriptor is attached.
     Lend { memory: MemoryId, len: usize },
-    /// Let go of it; nothing uses it.
+    /// Release the memory; nothing uses it.
     Forget { memory: MemoryId },
-    /// Make another queue, which takes its orders from the socket that is handed over. Its desk was lent before.
+    /// Create another queue, which takes its orders from the attached socket. Its desk was lent before.
     Lane { desk: MemoryId },
 }
 
-/// What the process answers, to requests and orders.
+/// The process's answer to a request or an order.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     Done,
@@ -33,30 +33,30 @@ pub(super) enum Answer {
     Failed(String),
 }
 
-/// What a lane is told.
+/// A message to a lane.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Call {
-    /// To do a piece.
+    /// Process a piece.
     Do(Order),
-    /// To answer once the last piece is done: its caller watches no longer.
+    /// Answer once the last piece is done: its caller has stopped watching.
     Tell,
 }
 
-/// A piece to seal or open. Its key slots and descriptors lie at the beginning of the lane's desk, its results go
-/// behind them. When those are there the device writes the order's number behind them.
+/// A piece to seal or open. Its key slots and descriptors are at the start of the lane's desk; the results
+/// follow them. Once the results are complete, the device writes the order's number behind them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Order {
-    /// Another one than that of the order before.
+    /// Differs from the previous order's number.
     pub number: u32,
-    /// Whether the caller watches for the number; otherwise, and after an error, it gets an answer.
+    /// Whether the caller watches for the number. If not, or on an error, it gets an answer.
     pub is_watched: bool,
-    /// Otherwise sealed.
+    /// Open if true, else seal.
     pub opens: bool,
     pub keys: usize,
     pub chunks: usize,
-    /// Which of the chunks each class has.
+    /// The classes, each with its range of chunks.
     pub classes: Vec<(usize, Range<usize>)>,
-    /// A warp for each chunk.
+    /// Use one warp per chunk.
     pub wide: bool,
     pub input: Side,
     pub output: Side,
@@ -67,12 +67,12 @@ pub(super) struct Order {
 pub(super) enum Side {
     /// Copied, run by run, between this memory and the device.
     Copied(MemoryId, Vec<Run>),
-    /// The kernels read or write this memory; descriptors have places in it.
+    /// The kernels access this memory directly; descriptors contain offsets in it.
     Direct(MemoryId),
 }
 
 impl Side {
-    /// The memory.
+    /// The host's memory on this side.
     pub fn memory(&self) -> MemoryId {
         match self {
             Side::Copied(memory, _) | Side::Direct(memory) => *memory,

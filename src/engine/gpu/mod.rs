@@ -1,7 +1,8 @@
-//! The GPU engine: batches go through shared, page-locked memory to CUDA kernels and come back as the bytes that the
-//! CPU would have made. The driver is spoken to by a process of its own (`worker`), one for each device. Whatever that
-//! does, a batch ends with its result or with an error and its input intact; then the process is killed, the engine
-//! leaves service, and it comes back once the device passes a test in a new process.
+//! The GPU engine. Batches pass through shared, page-locked memory to CUDA kernels and return as the same
+//! bytes that the CPU would have produced. Only a separate process (`worker`), one for each device, calls
+//! the driver. Whatever that process does, a batch ends with its result, or with an error and its input
+//! intact. After an error the process is killed and the engine leaves service. It returns once the device
+//! passes a test in a new process.
 
 mod channel;
 mod control;
@@ -49,12 +50,12 @@ use std::{
     time::Duration,
 };
 
-/// The pause before a device that failed is tested.
+/// Pause before a failed device is tested.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause between two tests of one.
+/// Maximum pause between two tests of a device.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Devices of the driver, at least one: what can be told without opening them.
+/// Number of devices that the driver reports; at least one. Opens none of them.
 ///
 /// # Errors
 /// Why there is none.
@@ -67,32 +68,33 @@ pub struct GpuEngine {
     description: Description,
     name: String,
     inner: Arc<Inner>,
-    /// Its drop ends the thread that tests a failed device.
+    /// Dropping it ends the thread that tests a failed device.
     _stop: Sender<()>,
 }
 
 struct Inner {
-    /// Which of the driver's devices.
+    /// The driver's number of the device.
     number: usize,
     shape: Shape,
-    /// Until the first test of a device that failed; doubles from test to test.
+    /// Pause before the first test of a failed device; doubled after each test.
     pause: Duration,
     device: Mutex<Option<Arc<Device>>>,
-    /// Whether there is to be none: from [`GpuEngine::put_away`] to [`GpuEngine::bring_back`].
+    /// Set from [`GpuEngine::put_away`] to [`GpuEngine::bring_back`]: no device may enter service.
     away: AtomicBool,
-    /// Whether one was taken out of service by that, and no thread tests one.
+    /// Set if `put_away` took a device out of service, so that no thread is testing one.
     taken: AtomicBool,
     stopped: Receiver<()>,
 }
 
 impl GpuEngine {
-    /// Opens every device, all at once (each takes a while, mostly waiting), and tests them: by its number the engine, or
-    /// why it is none.
+    /// Opens and tests all devices concurrently, since each takes a while, mostly waiting. Returns for each
+    /// device number the engine, or why it cannot be used.
     ///
     /// # Errors
     /// Why there is no device at all.
     pub(super) fn open_all() -> Result<Vec<Result<Self, Fault>>, Fault> {
-        // The process that counts them goes on with the first: the driver takes long to start.
+        // The process that counts the devices is reused for the first one, because the driver is slow to
+        // start.
         let first = Process::start()?;
         let count = first.count()?;
         let open = |number| {
@@ -105,15 +107,15 @@ impl GpuEngine {
         }))
     }
 
-    /// Opens the device of that number, below `devices()`, and tests it.
+    /// Opens and tests the device with this number, which is below `devices()`.
     ///
     /// # Errors
-    /// Why there is no device, or what it gets wrong.
+    /// Why there is no device, or the test that it failed.
     pub fn open(number: usize) -> Result<Self, Fault> {
         Self::with_shape(number, Shape::default(), PAUSE)
     }
 
-    /// The same with another ring, and another pause before a failed device is tested.
+    /// Opens the device with another ring, and another pause before a failed device is tested.
     ///
     /// # Errors
     /// As `open`.
@@ -136,12 +138,12 @@ impl GpuEngine {
         Ok(GpuEngine { description, name: format!("gpu {number}"), inner, _stop: stop })
     }
 
-    /// The device.
+    /// Description of the device.
     pub fn description(&self) -> &Description {
         &self.description
     }
 
-    /// Whether batches are taken: not after a failure, until the device has passed a test.
+    /// Whether batches are accepted. After a failure they are not, until the device has passed a test.
     pub fn in_service(&self) -> bool {
         self.inner.device.lock().is_some()
     }
@@ -150,19 +152,19 @@ impl GpuEngine {
     pub(super) fn put_away(&self) {
         let mut in_service = self.inner.device.lock();
         self.inner.away.store(true, Ordering::Relaxed);
-        // One that failed is tested by a thread, which goes on when it is brought back.
+        // A failed device is being tested by a thread, which continues after `bring_back`.
         let Some(device) = in_service.take() else { return };
         drop(in_service);
         self.inner.taken.store(true, Ordering::Relaxed);
         let process = Arc::downgrade(&device.process);
         drop(device);
-        // Somebody measures it.
+        // Something else still holds the device, for example a measurement: do not wait for it.
         if let Some(process) = process.upgrade() {
             process.kill();
         }
     }
 
-    /// Opens a device that was taken out of service so, on a thread of its own.
+    /// Reopens a device that `put_away` took out of service, on a separate thread.
     pub(super) fn bring_back(&self) {
         self.inner.away.store(false, Ordering::Relaxed);
         if self.inner.taken.swap(false, Ordering::Relaxed) {
@@ -170,12 +172,12 @@ impl GpuEngine {
         }
     }
 
-    /// Has the pool take its memory from here from now on: then the device copies without the CPU's help.
+    /// From now on the pool allocates its memory here, so that the device copies without the CPU's help.
     pub fn supply(&self, pool: &BufferPool) {
         pool.set_source(self.memory());
     }
 
-    /// Makes memory that the device reaches, while it is in service.
+    /// A source of memory that the device can reach, while it is in service.
     pub(super) fn memory(&self) -> Source {
         let inner = Arc::downgrade(&self.inner);
         Arc::new(move |len| {
@@ -184,7 +186,7 @@ impl GpuEngine {
         })
     }
 
-    /// Whether the device copies from and to a buffer without the CPU's help.
+    /// Whether the device copies from and to this buffer without the CPU's help.
     pub(super) fn reaches(&self, buffer: &Buffer) -> bool {
         let device = self.inner.device.lock();
         let process = device.as_ref().map(|device| &device.process);
@@ -215,7 +217,7 @@ impl Engine for GpuEngine {
     }
 }
 
-/// The device of that process, which has passed the test.
+/// The device of this process, after it has passed the test.
 fn ready_device(process: Arc<Process>, number: usize, shape: Shape) -> Result<Arc<Device>, Fault> {
     let device = Arc::new(Device::open(process, number, shape)?);
     selftest::self_test(&device)?;
@@ -223,9 +225,9 @@ fn ready_device(process: Arc<Process>, number: usize, shape: Shape) -> Result<Ar
 }
 
 impl Inner {
-    /// Takes the device out of service, once, and has it tested from time to time.
+    /// Takes the device out of service, once, and starts testing it from time to time.
     fn fail(this: &Arc<Self>, device: &Arc<Device>, fault: &Fault) {
-        // Another caller has ended the service, and says why.
+        // Another caller has already ended the service and reports why.
         if matches!(fault, Fault::OutOfService) {
             return;
         }
@@ -242,7 +244,7 @@ impl Inner {
         Inner::revive(this, Some(device.process.clone()), this.pause);
     }
 
-    /// Has it tested on a thread of its own, for the first time after that pause.
+    /// Starts a thread that tests the device, for the first time after `pause`.
     fn revive(this: &Arc<Self>, last: Option<Arc<Process>>, pause: Duration) {
         let number = this.number;
         let (inner, stopped) = (Arc::downgrade(this), this.stopped.clone());
@@ -253,8 +255,9 @@ impl Inner {
     }
 }
 
-/// Tests a device in new processes until it passes or the engine is gone; one after the other, and only when the last,
-/// at first the failed one if it failed, is gone. On a thread of its own: a driver that hangs holds up nobody else.
+/// Tests a device in new processes until it passes or the engine is gone. A new process starts only when
+/// the previous one is gone, including the one that failed. Runs on a separate thread, so that a hanging
+/// driver blocks nothing else.
 fn revive(mut last: Option<Arc<Process>>, engine: &Weak<Inner>, stopped: &Receiver<()>, mut pause: Duration) {
     let mut said = String::new();
     while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {

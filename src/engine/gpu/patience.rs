@@ -1,20 +1,20 @@
-//! How long a device may take for what it is asked: the only place that says so.
+//! Time limits for a device's work; the only place that defines them.
 
 use std::time::Duration;
 
 const MIB: u128 = 1 << 20;
 
-/// The time after which a device counts as hanging. It grows with the bytes that the device has to do, those that it was
-/// given before among them.
+/// Time after which a device counts as hanging. It grows with the bytes that the device has to process,
+/// including earlier work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// For anything.
+    /// Allowance for any request.
     pub base: Duration,
-    /// More for each MiB.
+    /// Additional allowance per MiB.
     pub per_mib: Duration,
 }
 
-/// Bytes at 8 MiB a second: a device that is slower is of no use, because a single core is faster.
+/// Assumes 8 MiB per second: a slower device is useless, because a single core is faster.
 impl Default for Patience {
     fn default() -> Self {
         Patience { base: Duration::from_secs(10), per_mib: Duration::from_millis(125) }
@@ -22,12 +22,12 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// For so many bytes.
+    /// Limit for `bytes` bytes.
     pub fn limit(self, bytes: usize) -> Duration {
         self.base.saturating_add(self.time(bytes))
     }
 
-    /// What they add.
+    /// The part of the limit that depends on the bytes.
     pub(super) fn time(self, bytes: usize) -> Duration {
         let nanos = self.per_mib.as_nanos().saturating_mul(bytes as u128) / MIB;
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

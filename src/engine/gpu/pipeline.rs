@@ -1,5 +1,5 @@
-//! A batch's way through the ring: its pieces one after another, uploads, kernels and downloads of
-//! different pieces at the same time.
+//! A batch's way through the ring, piece by piece. Uploads, kernels and downloads of different pieces
+//! overlap.
 
 use super::{
     device::Device,
@@ -15,15 +15,15 @@ use crate::{
 use std::{collections::VecDeque, ops::Range, sync::atomic::Ordering};
 use zeroize::Zeroizing;
 
-/// Pieces that a batch is cut into at least, while they do not get shorter than `SHORTEST`.
+/// Minimum number of pieces per batch, unless they would be shorter than `SHORTEST`.
 const OVERLAP: usize = 4;
-/// Bytes: copying less takes hardly less time.
+/// In bytes. Copying less takes hardly less time.
 const SHORTEST: usize = 1 << 20;
 
-/// Runs a checked batch; `order` is that of `Batch::check`, and `ways` says which way its pieces go.
+/// Runs a checked batch. `order` comes from `Batch::check`, and `ways` selects how pieces are processed.
 ///
 /// # Errors
-/// If the device failed; the batch's input is intact, and nothing writes to its output any more.
+/// If the device failed. The batch's input is then intact, and nothing writes to its output any more.
 pub(super) fn run(device: &Device, batch: &mut Batch, order: &[usize], ways: Ways) -> Result<(), Fault> {
     let limits = limits(device, batch, order, ways);
     let mut work = Work { device, batch, ways, in_flight: VecDeque::new(), touched: false };
@@ -37,8 +37,8 @@ pub(super) fn run(device: &Device, batch: &mut Batch, order: &[usize], ways: Way
     Ok(())
 }
 
-/// A device without work gets the batch in several pieces, so that copies and kernels overlap; a busy one has
-/// other pieces for that, and without copies there is nothing to overlap.
+/// An idle device gets the batch in several pieces, so that copies and kernels overlap. A busy one has
+/// other pieces to overlap with, and without copies there is nothing to overlap.
 fn limits(device: &Device, batch: &Batch, order: &[usize], ways: Ways) -> Limits {
     let most = device.shape.limits();
     if device.chunks_in_flight.load(Ordering::Relaxed) > 0 || order.len() <= ways.direct {
@@ -53,13 +53,13 @@ fn limits(device: &Device, batch: &Batch, order: &[usize], ways: Ways) -> Limits
 struct InFlight {
     slot: RingSlot,
     piece: Piece,
-    /// The output lands in the batch's buffer.
+    /// The output arrives in the batch's own buffer.
     own: bool,
-    /// One chunk of each launch, done by the CPU meanwhile.
+    /// One chunk of each launch, computed by the CPU meanwhile.
     samples: Vec<Sample>,
 }
 
-/// What the CPU makes of a chunk.
+/// A chunk as computed by the CPU.
 struct Sample {
     job: usize,
     ok: bool,
@@ -67,25 +67,26 @@ struct Sample {
     output: Zeroizing<Vec<u8>>,
 }
 
-/// A batch with its pieces on the device. However it is left, nothing of the batch is in use any more.
+/// A batch with its pieces on the device. On drop, the device no longer uses anything of the batch.
 struct Work<'a> {
     device: &'a Device,
     batch: &'a mut Batch,
     ways: Ways,
-    /// The oldest first.
+    /// Oldest first.
     in_flight: VecDeque<InFlight>,
-    /// The device may be using the batch's buffers, or the slots.
+    /// The device may be using the batch's buffers or the slots.
     touched: bool,
 }
 
 impl Work<'_> {
-    /// A slot for the next piece; makes one free if there is none.
+    /// A slot for the next piece. Finishes older pieces if none is free.
     fn slot(&mut self) -> Result<RingSlot, Fault> {
         loop {
             if let Some(slot) = self.device.try_take() {
                 return Ok(slot);
             }
-            // Whoever waits for others holds nothing that they wait for.
+            // Finish our own pieces first: a caller that blocks in `take` must hold no slot, or callers
+            // could deadlock.
             if !self.finish_oldest()? {
                 return self.device.take();
             }
@@ -102,8 +103,8 @@ impl Work<'_> {
             Way::Direct if !self.device.shape.limits().keeps(chunks) => Way::Wide,
             way => way,
         };
-        // SAFETY: the buffers are borrowed by `self`, which touches none of a piece's bytes before its `wait`,
-        // and `drop` takes them out of the batch if there was no such end.
+        // SAFETY: `self` borrows the buffers and touches none of a piece's bytes before its `wait`. If that
+        // does not succeed, `drop` replaces the buffers in the batch.
         match unsafe { slot.submit(&piece, self.batch, way, is_watched) } {
             Ok(own) => {
                 let samples = samples(self.device, self.batch, &piece);
@@ -117,7 +118,7 @@ impl Work<'_> {
         }
     }
 
-    /// Waits for the oldest piece and takes its results; false if there is none.
+    /// Waits for the oldest piece and takes its results. Returns false if there is none.
     fn finish_oldest(&mut self) -> Result<bool, Fault> {
         let Some(mut oldest) = self.in_flight.pop_front() else { return Ok(false) };
         let waited = oldest.slot.wait(self.device.limit());
@@ -141,8 +142,9 @@ impl Work<'_> {
 }
 
 impl Drop for Work<'_> {
-    /// After a failure: ends the device's process. It may be a while until nothing writes to the memory that it was
-    /// lent, so the batch moves to other memory. What lies in another device's memory was copied for this one, and stays.
+    /// After a failure: ends the device's process. Memory lent to it may still be written for a while, so
+    /// the batch's data moves to other memory. A buffer in another device's memory stays: it was copied for
+    /// this one.
     fn drop(&mut self) {
         if !self.touched {
             return;
@@ -158,8 +160,8 @@ impl Drop for Work<'_> {
     }
 }
 
-/// Takes over the result of one chunk. One that does not verify is looked at again by the CPU: what a device
-/// says must not turn good data into an error. One that the device did not look at twice is done again.
+/// Takes over the result of one chunk. If a chunk does not verify, the CPU checks it again: a device error
+/// must not turn good data into an error. A chunk that the device did not check is recomputed.
 fn take_result(batch: &mut Batch, chunk: &Placed, tag: Tag, verdict: Verdict) -> Result<(), Fault> {
     let job = &mut batch.jobs[chunk.job];
     if batch.op == Op::Seal {
@@ -188,13 +190,13 @@ fn take_result(batch: &mut Batch, chunk: &Placed, tag: Tag, verdict: Verdict) ->
     Ok(())
 }
 
-/// Does one chunk of each launch on the CPU.
+/// Computes one chunk of each launch on the CPU.
 fn samples(device: &Device, batch: &Batch, piece: &Piece) -> Vec<Sample> {
     let one_of = |chunks: &Range<usize>| piece.chunks[chunks.start + device.sample(chunks.len())].job;
     piece.classes.iter().map(|(_, chunks)| sample(batch, one_of(chunks))).collect()
 }
 
-/// What the CPU makes of that job.
+/// Computes a job's chunk on the CPU.
 fn sample(batch: &Batch, number: usize) -> Sample {
     let job = &batch.jobs[number];
     let (keys, input) = (&batch.keys[job.key], &batch.input[job.offset..][..job.len]);
@@ -228,7 +230,7 @@ mod tests {
 
     const FIRST: Placed = Placed { job: 0, place: 0, key: 0 };
 
-    /// A chunk that was sealed, and its tag; for `Op::Open`, opened.
+    /// A chunk that was sealed or, for `Op::Open`, is about to be opened, and its tag.
     fn done(op: Op) -> (Batch, Tag) {
         let keys = ChunkKeys::new(Cipher::Aes256, Integrity::TurboShake128x4, &[1; 32], &[2; 32]);
         let (mut input, output) = BufferPool::new(usize::MAX).get_pair(CHUNK);

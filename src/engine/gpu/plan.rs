@@ -1,4 +1,4 @@
-//! How a batch is cut into pieces, and how a piece is described to the kernels (`kernels/batch.cuh`).
+//! How a batch is divided into pieces, and how a piece is described to the kernels (`kernels/batch.cuh`).
 
 use crate::{
     crypto::{
@@ -15,14 +15,15 @@ use std::ops::Range;
 pub(super) const KEY_SLOT: usize = 656;
 /// Bytes of a chunk's descriptor.
 pub(super) const DESCRIPTOR: usize = 64;
-/// Bytes of a tag, as the device gives it.
+/// Bytes of a tag, as the device writes it.
 pub(super) const TAG: usize = 16;
 /// Bytes of a verdict.
 pub(super) const VERDICT: usize = 4;
-/// Chunks lie on the device at multiples of this.
+/// Alignment of chunks on the device.
 pub(super) const ALIGNMENT: usize = 16;
 
-/// Which kernels a chunk needs: below `CLASSES`, by the family of its cipher and its integrity function.
+/// Index of the kernels that a chunk needs, below `CLASSES`: given by its cipher's family and its integrity
+/// function.
 pub(super) type Class = usize;
 /// Number of classes.
 pub(super) const CLASSES: usize = CipherFamily::ALL.len() * Integrity::ALL.len();
@@ -33,7 +34,7 @@ pub(super) fn class(keys: &ChunkKeys) -> Class {
     cipher.family() as usize * Integrity::ALL.len() + integrity as usize
 }
 
-/// Chunks of a warp where threads make the tags.
+/// Chunks per warp when single threads compute the tags.
 pub(super) fn chunks_of_warp(class: Class) -> usize {
     match Integrity::ALL[class % Integrity::ALL.len()] {
         Integrity::Kmac128 | Integrity::Kmac256 => 32,
@@ -41,7 +42,7 @@ pub(super) fn chunks_of_warp(class: Class) -> usize {
     }
 }
 
-/// What the names of the kernels of all classes end with, by class.
+/// Suffixes of the kernels' names, by class.
 pub(super) fn class_names() -> impl Iterator<Item = String> {
     let of_family = |family: CipherFamily| {
         Integrity::ALL.map(|integrity| format!("{}_{}", family.name(), integrity.name()))
@@ -49,7 +50,7 @@ pub(super) fn class_names() -> impl Iterator<Item = String> {
     CipherFamily::ALL.into_iter().flat_map(of_family)
 }
 
-/// The most that one piece may hold.
+/// Limits of one piece.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Limits {
     pub bytes: usize,
@@ -58,33 +59,33 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Bytes of the key slots and descriptors of such a piece.
+    /// Bytes of the key slots and descriptors of the largest piece.
     pub fn described(&self) -> usize {
         self.keys * KEY_SLOT + self.chunks * DESCRIPTOR
     }
 
-    /// Where its tags begin, behind key slots and descriptors.
+    /// Offset of the tags in the desk, behind key slots and descriptors.
     pub fn tags_at(&self) -> usize {
         self.described().next_multiple_of(4096)
     }
 
-    /// Where its verdicts begin, behind the tags.
+    /// Offset of the verdicts, behind the tags.
     pub fn verdicts_at(&self) -> usize {
         self.tags_at() + self.chunks * TAG
     }
 
-    /// Where the number of the last order that is done stands, behind the verdicts.
+    /// Offset of the number of the last completed order, behind the verdicts.
     pub fn done_at(&self) -> usize {
         self.verdicts_at() + self.chunks * VERDICT
     }
 
-    /// Whether a piece of so many chunks may be done in the host's memory: the device keeps a copy of each in a place of
-    /// 4 KiB.
+    /// Whether a piece of this many chunks may be processed in host memory. The device keeps a copy of each
+    /// chunk in a 4 KiB area.
     pub fn keeps(&self, chunks: usize) -> bool {
         chunks.saturating_mul(CHUNK) <= self.bytes
     }
 
-    /// Bytes of key slots, descriptors, tags, verdicts and that number.
+    /// Bytes of key slots, descriptors, tags, verdicts and the order's number.
     pub fn desk(&self) -> usize {
         self.done_at() + size_of::<u32>()
     }
@@ -93,40 +94,40 @@ impl Limits {
 /// One chunk of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Placed {
-    /// Place in `Batch::jobs`.
+    /// Index in `Batch::jobs`.
     pub job: usize,
-    /// Where it lies on the device, in input and output alike.
+    /// Offset on the device, the same in input and output.
     pub place: usize,
-    /// Its key, as a place in `Piece::keys`.
+    /// Index of its key in `Piece::keys`.
     pub key: usize,
 }
 
-/// Bytes that lie in one row in the batch's buffers and on the device.
+/// Bytes that are contiguous both in the batch's buffers and on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Run {
-    /// Where in the batch's buffers.
+    /// Offset in the batch's buffers.
     pub host: usize,
-    /// Where on the device.
+    /// Offset on the device.
     pub place: usize,
-    /// Bytes.
+    /// In bytes.
     pub len: usize,
 }
 
-/// Chunks that go to the device together. Those of one class follow each other.
+/// Chunks that go to the device together, grouped by class.
 #[derive(Debug, Default)]
 pub(super) struct Piece {
     pub chunks: Vec<Placed>,
     pub runs: Vec<Run>,
-    /// Places in `Batch::keys`.
+    /// Indices in `Batch::keys`.
     pub keys: Vec<usize>,
-    /// Which of `chunks` each class has.
+    /// The classes, each with its range of `chunks`.
     pub classes: Vec<(Class, Range<usize>)>,
-    /// Where the last chunk ends on the device.
+    /// End of the last chunk on the device.
     pub bytes: usize,
 }
 
 impl Piece {
-    /// Takes the chunk in, unless a limit forbids it.
+    /// Adds the chunk, unless that would exceed a limit. Returns whether it was added.
     fn add(&mut self, job: usize, chunk: &ChunkJob, limits: Limits) -> bool {
         let known = self.keys.iter().rposition(|key| *key == chunk.key);
         let place = self.bytes.next_multiple_of(ALIGNMENT);
@@ -149,13 +150,13 @@ impl Piece {
         true
     }
 
-    /// Bytes of the key slots and descriptors of a piece.
+    /// Bytes of the piece's key slots and descriptors.
     pub fn described_len(&self) -> usize {
         self.keys.len() * KEY_SLOT + self.chunks.len() * DESCRIPTOR
     }
 
-    /// Writes key slots and descriptors, one after the other. Chunks lie in the batch's input or output where `direct`
-    /// says so, otherwise in the piece's place.
+    /// Writes the key slots and descriptors, one after the other. For input and output, `direct` selects
+    /// the chunk's offset in the batch's buffer instead of its offset on the device.
     pub fn describe(&self, batch: &Batch, direct: [bool; 2], out: &mut [u8]) {
         let (slots, descriptors) = out.split_at_mut(self.keys.len() * KEY_SLOT);
         for (slot, key) in slots.as_chunks_mut().0.iter_mut().zip(&self.keys) {
@@ -168,7 +169,7 @@ impl Piece {
         }
     }
 
-    /// Brings the chunks of each class together.
+    /// Groups the chunks by class.
     fn sort(&mut self, batch: &Batch) {
         let of_key: Vec<Class> = self.keys.iter().map(|key| class(&batch.keys[*key])).collect();
         if of_key.iter().any(|class| *class != of_key[0]) {
@@ -182,7 +183,7 @@ impl Piece {
     }
 }
 
-/// Takes the next piece off `rest`: places in the jobs of a checked batch, in the order of their offsets.
+/// Removes the next piece from `rest`: indices of the jobs of a checked batch, sorted by offset.
 pub(super) fn next_piece(batch: &Batch, rest: &mut &[usize], limits: Limits) -> Option<Piece> {
     let mut piece = Piece { chunks: Vec::with_capacity(rest.len().min(limits.chunks)), ..Piece::default() };
     while let Some((job, after)) = rest.split_first()
@@ -217,7 +218,7 @@ fn write_chunk(key: usize, places: [usize; 2], job: &ChunkJob, out: &mut [u8; DE
     out[48..].copy_from_slice(&job.tag);
 }
 
-/// Bytes of what a launch of that operation makes for each chunk besides its output: a tag, or whether it verified.
+/// Bytes that a launch produces per chunk besides the output: a tag, or whether the chunk verified.
 pub(super) fn made_len(op: Op) -> usize {
     match op {
         Op::Seal => TAG,
@@ -225,21 +226,21 @@ pub(super) fn made_len(op: Op) -> usize {
     }
 }
 
-/// What the device says of one chunk after it has made it twice (`kernels/check.cuh`).
+/// The device's verdict on one chunk, after it has computed the chunk twice (`kernels/check.cuh`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Both times the same.
+    /// Both results agree.
     Confirmed,
-    /// Both times its tag was another than that of the descriptor.
+    /// Both computed tags differ from the descriptor's.
     Unverified,
-    /// Not the same.
+    /// The results differ.
     Refuted,
-    /// It was not made a second time.
+    /// The chunk was not computed a second time.
     Unknown,
 }
 
 impl Verdict {
-    /// The verdict that `word` is for the order of that number.
+    /// Decodes `word`, as written for the order with this number.
     pub fn of(word: u32, number: u32) -> Self {
         match word ^ number << 2 {
             1 => Verdict::Confirmed,
@@ -313,7 +314,7 @@ mod tests {
         assert_eq!(runs, [(0, 0, 4129), (4129, 4144, 100), (5000, 4256, 8)]);
     }
 
-    /// The names are those of `kernels/warpcrypt.cu`.
+    /// The names are those in `kernels/warpcrypt.cu`.
     #[test]
     fn each_class_has_the_kernels_of_its_functions() {
         let names: Vec<String> = class_names().collect();

@@ -1,5 +1,5 @@
-//! The process that a GPU is used from, as the program that starts it sees it: asked over a socket, and killed once it
-//! has failed.
+//! A GPU's process as seen by the program that starts it: queried over a socket, and killed once it has
+//! failed.
 
 use super::{
     channel::{Channel, ChannelError},
@@ -30,33 +30,34 @@ use std::{
     time::Duration,
 };
 
-/// The hidden command that such a process is started with.
+/// Hidden command that starts such a process.
 pub const COMMAND: &str = "gpu-worker";
 
-/// A device that is not open after this time is none.
+/// Time limit for opening a device. A device that takes longer is not used.
 const OPEN_LIMIT: Duration = Duration::from_secs(30);
-/// What a process that is no more needed may take to wipe the device.
+/// Time that a process has to wipe the device once it is no longer needed.
 const END_LIMIT: Duration = Duration::from_secs(3);
 
 pub(super) static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 static STARTER: OnceLock<Starter> = OnceLock::new();
 
-/// Starts a process with that socket as its standard input, and returns a handle of it.
+/// Starts a process with this socket as its standard input, and returns a pidfd for it.
 type Starter = Box<dyn Fn(OwnedFd) -> io::Result<OwnedFd> + Send + Sync>;
 
-/// Says which program to start for a GPU: one that calls `serve_gpu` with its standard input when its only argument is
-/// `gpu-worker`. Without one no GPU is used: a program that knows nothing of this must not be started again. What was
-/// said first holds.
+/// Sets the program to start for a GPU: one that calls `serve_gpu` with its standard input when its only
+/// argument is `gpu-worker`. Without it no GPU is used, because a program that does not expect this must
+/// not be started again. Only the first call counts.
 pub fn start_gpus_with(program: impl Into<PathBuf>) {
     let _ = PROGRAM.set(program.into());
 }
 
-/// Has another process start those that use GPUs, by `start_gpu_process`: one that is allowed to. Only the first call counts.
+/// Makes another process, one with the right to do so, start the GPU processes with `start_gpu_process`.
+/// Only the first call counts.
 pub fn start_gpus_through(starter: impl Fn(OwnedFd) -> io::Result<OwnedFd> + Send + Sync + 'static) {
     let _ = STARTER.set(Box::new(starter));
 }
 
-/// Starts a process that uses a GPU, with that socket as its standard input, and returns a handle of it.
+/// Starts a GPU process with this socket as its standard input, and returns a pidfd for it.
 ///
 /// # Errors
 /// The system's, or `NoProgram`.
@@ -66,24 +67,25 @@ pub fn start_gpu_process(socket: OwnedFd) -> io::Result<OwnedFd> {
     command.arg0("warpcrypt").arg(COMMAND).process_group(0);
     command.stdin(socket).stdout(Stdio::null()).stderr(Stdio::null());
     let (started, start) = bounded(1);
-    // On a thread that lives as long as it: the kernel kills it when the thread that started it ends.
+    // On a thread that outlives the process: the kernel kills the process when the thread that started it
+    // ends.
     thread::Builder::new().name("gpu-process".to_owned()).spawn(move || keep(command, &started))?;
     start.recv().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
 }
 
-/// Such a process, with at most one device. Ends with its last owner.
+/// Such a process, with at most one device. It ends when its last owner is dropped.
 pub(super) struct Process {
     control: Arc<Control>,
     handle: OwnedFd,
-    /// Disconnected once it is gone.
+    /// Disconnected once the process is gone.
     ended: Receiver<()>,
-    /// Known to the memory that it was lent.
+    /// Shared with the memory that was lent to the process.
     lending: Arc<Lending>,
     lent: AtomicU64,
 }
 
 impl Process {
-    /// Starts it.
+    /// Starts the process.
     ///
     /// # Errors
     /// The system's, or `NoProgram`.
@@ -111,7 +113,7 @@ impl Process {
         }))
     }
 
-    /// Devices of the driver, at least one.
+    /// Number of devices that the driver reports; at least one.
     ///
     /// # Errors
     /// Why there is none.
@@ -122,7 +124,7 @@ impl Process {
         }
     }
 
-    /// Opens a device for pieces of at most so much.
+    /// Opens a device for pieces within `limits`.
     ///
     /// # Errors
     /// Why it cannot be used.
@@ -133,10 +135,10 @@ impl Process {
         }
     }
 
-    /// A socket that takes orders for pieces, which are described on that desk.
+    /// A socket that takes orders for pieces, which are described on this desk.
     ///
     /// # Errors
-    /// What the driver or the system says.
+    /// The driver's or the system's error.
     pub fn lane(&self, desk: &LentMemory) -> Result<Channel, Fault> {
         let (mine, other) = Channel::pair().map_err(ChannelError::from)?;
         self.ask(
@@ -147,10 +149,10 @@ impl Process {
         Ok(mine)
     }
 
-    /// Memory that the device reaches, zeroed.
+    /// Zeroed memory that the device can reach.
     ///
     /// # Errors
-    /// What the driver or the system says: out of memory.
+    /// The driver's or the system's error, such as out of memory.
     pub fn lend(self: &Arc<Self>, len: usize) -> Result<LentMemory, Fault> {
         let (memory, file) = SharedMemory::new(len).map_err(ChannelError::from)?;
         let id = self.lent.fetch_add(1, Ordering::Relaxed);
@@ -169,28 +171,29 @@ impl Process {
             Ok(Answer::Failed(why)) => Err(Fault::Refused(why)),
             Ok(answer) => Ok(answer),
             Err(error) => {
-                // What comes late would be taken for the answer to another request.
+                // A late answer would be taken for the answer to another request.
                 self.kill();
                 Err(error.into())
             }
         }
     }
 
-    /// Ends it whatever it is doing. It may take a while to be gone, and longer until the device is done.
+    /// Kills the process, whatever it is doing. It may take a while to disappear, and even longer until the
+    /// device stops.
     pub fn kill(&self) {
         if self.lending.end() {
             self.send_kill();
-            // Whoever waits for an answer gets an error now, however long the driver holds the process.
+            // Callers that wait for an answer get an error now, however long the driver holds the process.
             self.control.close();
         }
     }
 
     fn send_kill(&self) {
-        // One that is gone already needs none.
+        // Fails only if the process is gone already.
         let _ = rustix::process::pidfd_send_signal(&self.handle, Signal::KILL);
     }
 
-    /// Whether nothing of it is left. One that a driver holds may stay although it was killed.
+    /// Whether the process is completely gone. A killed one may remain while a driver holds it.
     pub fn is_gone(&self) -> bool {
         self.ended.try_recv() == Err(TryRecvError::Disconnected)
     }
@@ -203,7 +206,7 @@ impl Borrower for Process {
 }
 
 impl Drop for Process {
-    /// Gives it the time to wipe what is on the device.
+    /// Gives the process time to wipe the device.
     fn drop(&mut self) {
         self.control.close();
         let is_alive = self.lending.end();
@@ -219,7 +222,7 @@ fn watch(process: &OwnedFd, _end: Sender<()>, lending: &Lending) {
     lending.finish();
 }
 
-/// Starts the process and takes its exit status.
+/// Starts the process and reaps it.
 fn keep(mut command: Command, started: &Sender<io::Result<OwnedFd>>) {
     let mut child = match command.spawn() {
         Ok(child) => child,

@@ -1,5 +1,5 @@
-//! What a device must get right before it is given work: every kernel, at the lengths where something
-//! changes, compared with the CPU.
+//! Test that a device must pass before it gets work: every kernel, at the lengths where behaviour changes,
+//! compared with the CPU.
 
 use super::{device::Device, fault::Fault, pipeline, ways::Ways};
 use crate::{
@@ -12,13 +12,13 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Lengths around those of a cipher's block and of a sponge's first block, and the longest.
+/// Lengths around a cipher's block and around a sponge's first block, and the longest.
 const LENGTHS: [usize; 8] = [1, 16, 105, 106, 137, 138, 4095, CHUNK];
 
 /// Seals and opens with every kernel.
 ///
 /// # Errors
-/// What failed.
+/// The first failure.
 pub(super) fn self_test(device: &Arc<Device>) -> Result<(), Fault> {
     let pool = BufferPool::new(usize::MAX);
     for ways in Ways::FORCED.into_iter().rev() {
@@ -43,7 +43,7 @@ fn check_seal(device: &Device, pool: &BufferPool, ways: Ways) -> Result<(), Faul
     Ok(())
 }
 
-/// Every fourth chunk is damaged.
+/// Opens chunks of which every fourth is corrupted.
 fn check_open(device: &Device, pool: &BufferPool, ways: Ways) -> Result<(), Fault> {
     let mut opened = batch(pool);
     let plain = opened.input.to_vec();

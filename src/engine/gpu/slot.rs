@@ -1,4 +1,4 @@
-//! A slot of the ring: what one piece at a time is described in and asked for through.
+//! A slot of the ring: describes one piece at a time and submits it.
 
 use super::{
     channel::Channel,
@@ -21,37 +21,38 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Runs shorter than this on average are gathered in the slot's own memory: a copy by the CPU is then cheaper
-/// than one by the device for each.
+/// If runs are shorter than this on average, in bytes, they are gathered in the slot's own memory. One copy
+/// by the CPU is then cheaper than one by the device for each run.
 const SHORT_RUN: usize = 64 << 10;
 
-/// A caller watches for the end of its piece this long at most before it sleeps: longer than a piece takes that is
-/// alone on a device. To be woken up would take a good part of that time.
+/// Maximum time that a caller watches for the end of its piece before it sleeps. This is longer than a
+/// piece takes when it is alone on a device; being woken up would cost a good part of that.
 const ATTENTION: Duration = Duration::from_micros(400);
 
-/// A lane of the device's process, and the memory that it shares with it.
+/// A lane of the device's process, and the memory shared with it.
 pub(super) struct RingSlot {
     orders: Channel,
     /// Key slots and descriptors, then tags and verdicts.
     desk: LentMemory,
-    /// Where input and output are gathered when the batch's own buffers do not serve; made when first needed, and again
-    /// where longer ones are.
+    /// Gathering areas for input and output, for when the batch's own buffers cannot be used. Allocated
+    /// when first needed, and replaced when larger ones are.
     gathered: [Option<LentMemory>; 2],
     process: Arc<Process>,
     limits: Limits,
-    /// Of the piece that was submitted: the order's number, how many keys it has, and whether its end is watched for.
+    /// State of the submitted piece: the order's number, the number of keys, and whether the caller watches
+    /// for its end.
     number: u32,
     keys: usize,
     is_watched: bool,
-    /// Where plaintext was or will be gathered, and how much.
+    /// Index of the gathering area that contains plaintext, now or later, and the number of bytes.
     plaintext: (usize, usize),
 }
 
 impl RingSlot {
-    /// A slot for pieces of at most so much.
+    /// A slot for pieces within `limits`.
     ///
     /// # Errors
-    /// What the driver says, or the system.
+    /// The driver's or the system's error.
     pub fn new(process: &Arc<Process>, limits: Limits) -> Result<Self, Fault> {
         let desk = process.lend(limits.desk())?;
         let orders = process.lane(&desk)?;
@@ -70,16 +71,16 @@ impl RingSlot {
         })
     }
 
-    /// Submits a piece: its upload, its kernels, its download, and the wiping of its keys on the device. Returns
-    /// whether the output lands in the batch's buffer; otherwise it lands in the slot. `is_watched` says that the piece is
-    /// soon done.
+    /// Submits a piece: its upload, kernels and download, and the wiping of its keys on the device. Returns
+    /// whether the output arrives in the batch's own buffer; otherwise it arrives in the slot. `is_watched`
+    /// says that the piece will be done soon.
     ///
     /// # Safety
-    /// The batch's input is not changed and its output not touched until `wait` returned without an error. The
-    /// other process writes there.
+    /// Until `wait` has returned without an error, the batch's input must not change and its output must
+    /// not be accessed. The other process writes there.
     ///
     /// # Errors
-    /// What the driver or the system says.
+    /// The driver's or the system's error.
     pub unsafe fn submit(
         &mut self,
         piece: &Piece,
@@ -87,7 +88,7 @@ impl RingSlot {
         way: Way,
         is_watched: bool,
     ) -> Result<bool, Fault> {
-        // The batch's own buffers, if they serve.
+        // The batch's own buffers, where they can be used.
         let own = [&batch.input, &batch.output].map(|buffer| self.own(piece, batch, buffer, way));
         let direct = own.map(|own| own.is_some() && way == Way::Direct);
         (self.keys, self.is_watched) = (piece.keys.len(), is_watched);
@@ -121,7 +122,7 @@ impl RingSlot {
         Ok(own[1].is_some())
     }
 
-    /// The memory that a buffer of the batch lies in, if the device takes a piece from there, or puts it there,
+    /// The memory that contains a buffer of the batch, if the device can read or write a piece there
     /// without the CPU's help.
     fn own<'a>(&self, piece: &Piece, batch: &Batch, buffer: &'a Buffer, way: Way) -> Option<&'a LentMemory> {
         let aligned =
@@ -132,8 +133,9 @@ impl RingSlot {
         serves.then_some(memory)
     }
 
-    /// The slot's own memory for input (0) or output (1), of so many bytes at least: most pieces are far shorter than
-    /// the longest one, and memory of that length for every slot would be more than all else that a mount takes.
+    /// The slot's own memory for input (0) or output (1), at least `bytes` long. Most pieces are far
+    /// shorter than the limit, and memory of full length for every slot would exceed everything else that a
+    /// mount uses.
     fn gathered(&mut self, side: usize, bytes: usize) -> Result<&mut LentMemory, Fault> {
         let place = &mut self.gathered[side];
         place.take_if(|memory| memory.len() < bytes);
@@ -146,21 +148,22 @@ impl RingSlot {
         }
     }
 
-    /// What the process is told about input (0) or output (1).
+    /// Describes input (0) or output (1) to the process.
     fn side(&self, side: usize, own: Option<&LentMemory>, piece: &Piece, way: Way) -> Result<Side, Fault> {
         let memory = own.or(self.gathered[side].as_ref()).ok_or(Fault::OutOfService)?.id();
         Ok(match way {
             Way::Direct => Side::Direct(memory),
             _ if own.is_some() => Side::Copied(memory, piece.runs.clone()),
-            // Gathered as it lies on the device.
+            // Gathered in the layout that it has on the device.
             _ => Side::Copied(memory, vec![Run { host: 0, place: 0, len: piece.bytes }]),
         })
     }
 
-    /// Waits until what was submitted is done, and wipes the keys.
+    /// Waits until the submitted piece is done, and wipes the keys.
     ///
     /// # Errors
-    /// What the driver says, or that there is no answer: then the other process may still be at it.
+    /// The driver's error, or that there is no answer. In that case the other process may still be working
+    /// on the piece.
     pub fn wait(&mut self, limit: Duration) -> Result<(), Fault> {
         let answer = if self.is_watched && self.watch() { Ok(Answer::Done) } else { self.answer(limit) };
         let done = answer.and_then(|answer| match answer {
@@ -169,15 +172,15 @@ impl RingSlot {
             _ => Err(Fault::Wrong("another answer than that to an order")),
         });
         if done.is_err() {
-            // Before memory is given up that the device may write to.
+            // Before releasing memory that the device may still write.
             self.process.kill();
         }
         wipe(&mut self.desk[..self.keys * KEY_SLOT]);
         done
     }
 
-    /// Watches for the device's word that it is done, for a while; whether it came. Others who want the processor
-    /// get it.
+    /// Watches for the device's completion number for a while, yielding the processor. Returns whether it
+    /// appeared.
     fn watch(&self) -> bool {
         let (done, end) = (self.desk.number(self.limits.done_at()), Instant::now() + ATTENTION);
         while done.load(Ordering::Acquire) != self.number {
@@ -189,7 +192,7 @@ impl RingSlot {
         true
     }
 
-    /// Sleeps until the process says that the piece is done, or what went wrong.
+    /// Sleeps until the process reports that the piece is done, or an error.
     fn answer(&self, limit: Duration) -> Result<Answer, Fault> {
         if self.is_watched {
             self.orders.send(&Call::Tell, None)?;
@@ -197,7 +200,7 @@ impl RingSlot {
         Ok(self.orders.receive(Some(limit))?.0)
     }
 
-    /// Tag and verdict of each chunk of the piece that was waited for. Tags are those of a piece that was sealed.
+    /// Tag and verdict of each chunk of the completed piece. Tags are only valid for a seal.
     pub fn results(&self) -> impl Iterator<Item = (Tag, Verdict)> {
         let tags = self.desk[self.limits.tags_at()..].as_chunks::<TAG>().0;
         let words = self.desk[self.limits.verdicts_at()..].as_chunks::<VERDICT>().0;
@@ -213,7 +216,7 @@ impl RingSlot {
         }
     }
 
-    /// Copies gathered output to where the batch wants it.
+    /// Copies gathered output to its place in the batch.
     pub fn scatter(&self, piece: &Piece, batch: &mut Batch) {
         let Some(gathered) = &self.gathered[1] else { return };
         for run in &piece.runs {

@@ -1,5 +1,5 @@
-//! The process that starts those that use GPUs, for a command that has given up the right to start any. It reads nothing but
-//! orders without content, each with the socket of a process to start.
+//! The process that starts GPU processes for a command that has given up the right to start any. It reads
+//! nothing but empty orders, each with the socket for a process to start.
 
 use super::{
     channel::{Channel, ChannelError},
@@ -14,10 +14,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The hidden command that it is started with.
+/// Hidden command that starts this process.
 pub const COMMAND: &str = "gpu-starter";
 
-/// Starts it, and has it start the processes that use GPUs from here on. It ends after this process.
+/// Starts this process and makes it start the GPU processes from now on. It ends after the calling process.
 ///
 /// # Errors
 /// The system's, or `NoProgram`.
@@ -25,7 +25,7 @@ pub fn start_gpus_apart() -> io::Result<()> {
     let program = PROGRAM.get().ok_or_else(|| io::Error::other(Fault::NoProgram))?;
     let (ours, its) = Channel::pair()?;
     let mut command = Command::new(program);
-    // Keys of the terminal, as Ctrl-C, are for this process alone.
+    // Keys such as Ctrl-C on the terminal must signal the calling process only.
     command.arg0("warpcrypt").arg(COMMAND).process_group(0);
     command.stdin(its).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let starter = Mutex::new(ours);
@@ -42,7 +42,7 @@ fn ask(starter: &Channel, socket: &OwnedFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// Starts what the other end of the socket asks for, until that is closed.
+/// Starts a process for each request, until the other end of the socket is closed.
 pub fn serve(socket: OwnedFd) {
     let asker = Channel::from(socket);
     while let Ok(((), handed)) = asker.receive(None) {
@@ -64,7 +64,7 @@ mod tests {
         let (ours, its) = Channel::pair().unwrap();
         let served = thread::spawn(|| serve(its));
         let (socket, _other) = rustix::pipe::pipe().unwrap();
-        // Tests say of no program that it starts processes for GPUs.
+        // Tests never configure a program for GPU processes.
         let error = ask(&ours, &socket).expect_err("no program");
         assert_eq!(error.to_string(), Fault::NoProgram.to_string());
         drop(ours);

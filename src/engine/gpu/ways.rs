@@ -1,25 +1,25 @@
-//! Which way a piece goes on a device, by how many chunks that has.
+//! How a piece is processed on a device, depending on the number of chunks there.
 
-/// How a piece is done.
+/// How a piece is processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// By kernels with a warp for each chunk, which read and write the host's memory.
+    /// In host memory, by kernels with one warp per chunk.
     Direct,
-    /// Copied to the device, a warp for each chunk: soonest done.
+    /// Copied to the device, one warp per chunk: lowest latency.
     Wide,
-    /// Copied to the device, a thread for each tag: most done in a time.
+    /// Copied to the device, one thread per tag: highest throughput.
     Narrow,
 }
 
-/// The chunks on a device up to which a piece goes which way.
+/// Thresholds for each way, in chunks on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ways {
-    /// While the device has no more chunks than this, nothing is copied to it: the kernels read and write the host's
-    /// memory, so that transfers and work overlap within a piece. Means something up to `wide` only.
+    /// Up to this many chunks on the device, nothing is copied: the kernels read and write host memory, so
+    /// that transfers and computation overlap within a piece. Values above `wide` have no effect.
     pub direct: usize,
-    /// While it has no more than this, a chunk is done by a warp; otherwise its tag is made by a thread.
+    /// Up to this many, a warp processes each chunk. Above, a thread computes each tag.
     pub wide: usize,
-    /// While it has no more than this, a piece is soon done, and its caller watches for that. Otherwise it sleeps.
+    /// Up to this many, a piece is done soon and its caller watches for that. Above, the caller sleeps.
     pub watched: usize,
 }
 
@@ -31,14 +31,14 @@ impl Default for Ways {
 }
 
 impl Ways {
-    /// Each way for whatever there is: direct, wide and narrow; watched or not.
+    /// Forces each way regardless of load: direct, wide and narrow; watched or not.
     pub const FORCED: [Ways; 3] = [
         Ways { direct: usize::MAX, wide: usize::MAX, watched: usize::MAX },
         Ways { direct: 0, wide: usize::MAX, watched: 0 },
         Ways { direct: 0, wide: 0, watched: usize::MAX },
     ];
 
-    /// The way of a piece with which `chunks` chunks are on the device.
+    /// The way for a piece that brings the number of chunks on the device to `chunks`.
     pub(super) fn of(self, chunks: usize) -> Way {
         match chunks {
             _ if chunks > self.wide => Way::Narrow,

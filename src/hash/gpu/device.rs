@@ -1,4 +1,4 @@
-//! The device's kernels for hashing, and their geometry.
+//! The device's hashing kernels, and their launch geometry.
 
 use crate::{
     crypto::hash::md6::forest::are_few,
@@ -12,14 +12,14 @@ use std::sync::{Arc, atomic::AtomicUsize};
 /// `kernels/hash.cu`, compiled.
 static FATBIN: &[u8] = include_bytes!("../../../kernels/hash.fatbin");
 
-/// Threads in a block.
+/// Threads per block.
 const THREADS: u32 = 64;
-/// Threads that share a node if there are few nodes.
+/// Threads per node when few nodes are hashed.
 const SHARING: u32 = 16;
-/// Bytes of dynamic shared memory for each thread that shares a node.
+/// Bytes of dynamic shared memory per thread when threads share a node.
 const DESK: u32 = 112;
 
-/// A device that is open.
+/// An open device.
 pub(super) struct Device {
     pub context: Arc<Context>,
     alone: Kernel,

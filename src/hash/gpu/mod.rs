@@ -1,5 +1,5 @@
-//! The GPU as a helper of the threads that hash. It is opened once there is enough to hash. Every thread takes slots
-//! of it. If it fails, the threads go on without it and give the same digests.
+//! The GPU as a helper for the hashing threads. It is opened once there is enough to hash. Every thread
+//! takes slots of it. If it fails, the threads continue without it and produce the same digests.
 
 mod device;
 mod slot;
@@ -25,31 +25,31 @@ use std::{
     time::Duration,
 };
 
-/// A device is opened once there are this many bytes for each thread: hashing them on the CPU takes longer than
-/// opening it.
+/// The device is opened once this many bytes per thread are announced: hashing them on the CPU takes longer
+/// than opening it.
 const WORTH: u64 = 512 << 20;
-/// A device that is not ready after this time is not used.
+/// Time limit for opening a device. A device that takes longer is not used.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Slots of a thread: one is filled while the other is in flight.
+/// Slots per thread: one is filled while the other is in flight.
 pub(super) const OWN: usize = 2;
-/// The most slots of all threads together.
+/// Maximum number of slots of all threads together.
 const SLOTS: usize = 32;
 
-/// The first GPU, open or to be opened.
+/// The first GPU, open or to be opened later.
 pub struct Gpu {
     device: Mutex<Option<Arc<Device>>>,
-    /// Slots that no thread has.
+    /// Slots not held by any thread.
     free: Mutex<Vec<MessageSlot>>,
-    /// The number of slots to make.
+    /// Number of slots to create.
     slots: usize,
     /// The CPU hashes nothing that the device can hash, unless the device failed.
     alone: bool,
-    /// The device is opened once this many bytes were announced.
+    /// Bytes to be announced before the device is opened.
     worth: u64,
-    /// Bytes that were announced.
+    /// Bytes announced so far.
     announced: AtomicU64,
-    /// A thread opens it or has opened it.
+    /// Set once a thread has started to open the device.
     asked: AtomicBool,
 }
 
@@ -66,18 +66,19 @@ impl Gpu {
         }
     }
 
-    /// Opens the device now, for this number of threads. The CPU hashes nothing that the device can hash.
+    /// Opens the device now, for this number of threads. The CPU then hashes nothing that the device can
+    /// hash.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// Why the device cannot be used.
     pub fn open(threads: usize) -> Result<Self, Fault> {
         let gpu = Gpu::new(threads, true);
         gpu.begin(ready_device()?);
         Ok(gpu)
     }
 
-    /// Opens the device once there is enough to hash for this number of threads. Until then, and whenever the device is
-    /// busy, the CPU hashes.
+    /// The device will be opened once there is enough to hash for this number of threads. Until then, and
+    /// whenever the device is busy, the CPU hashes.
     pub fn later(threads: usize) -> Self {
         Gpu::new(threads, false)
     }
@@ -92,8 +93,9 @@ impl Gpu {
         self.announced.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Opens the device, once, if there is enough to hash. The first thread that gets here waits until it is open: a
-    /// driver that has a processor to itself is ready sooner, which gains more than the thread would have hashed.
+    /// Opens the device, once, if there is enough to hash. The first thread to get here waits until it is
+    /// open: a driver with a processor to itself is ready sooner, which gains more than the thread could
+    /// have hashed.
     pub(super) fn open_if_worth(&self) {
         let enough = self.announced.load(Ordering::Relaxed) >= self.worth;
         if !enough || self.asked.swap(true, Ordering::Relaxed) {
@@ -105,7 +107,7 @@ impl Gpu {
         }
     }
 
-    /// Puts the device in service and makes its slots now, so that no thread waits for the driver later.
+    /// Puts the device in service and creates its slots now, so that no thread waits for the driver later.
     fn begin(&self, device: Arc<Device>) {
         *self.device.lock() = Some(device.clone());
         for _ in 0..self.slots {
@@ -116,7 +118,7 @@ impl Gpu {
         }
     }
 
-    /// Whether it is in service.
+    /// Whether the device is in service.
     pub(super) fn serves(&self) -> bool {
         self.device.lock().is_some()
     }
@@ -131,7 +133,7 @@ impl Gpu {
         if self.serves() { self.free.lock().pop() } else { None }
     }
 
-    /// Takes back slots that are no longer needed.
+    /// Wipes slots that are no longer needed and makes them available again.
     pub(super) fn put(&self, slots: Vec<MessageSlot>) {
         let wiped = slots.into_iter().map(MessageSlot::begin_wiping).collect::<Result<Vec<_>, _>>();
         match wiped {
@@ -143,7 +145,7 @@ impl Gpu {
     /// Takes the device out of service.
     pub(super) fn fail(&self, fault: &Fault) {
         if let Some(device) = self.device.lock().take() {
-            // The device may still use its memory, which is never freed.
+            // The device may still use its memory, so that is never freed.
             device.context.give_up();
             log::warn!("gpu: {fault}; the CPU hashes in its place");
         }
@@ -151,7 +153,8 @@ impl Gpu {
 }
 
 impl Drop for Gpu {
-    /// Leaves the context and its memory to the end of the process, which frees them faster than the driver.
+    /// Wipes the slots' memory on the device. The context and its memory are left to the end of the
+    /// process, which frees them faster than the driver does.
     fn drop(&mut self) {
         let slots = std::mem::take(self.free.get_mut());
         if let Some(device) = self.device.get_mut().take() {
@@ -161,11 +164,11 @@ impl Drop for Gpu {
     }
 }
 
-/// A device that passed a test. It is opened on a separate thread, because a driver may hang.
+/// A device that has passed a test. It is opened on a separate thread, because a driver may hang.
 fn ready_device() -> Result<Arc<Device>, Fault> {
     let (sender, ready) = bounded(1);
     let open = move || {
-        // The receiver is gone if this took too long.
+        // The receiver is gone if opening took too long.
         let _ =
             sender.send(Device::open(0).map(Arc::new).and_then(|device| tested(&device).map(|()| device)));
     };

@@ -1,6 +1,6 @@
 //! A slot: memory for messages, and the transfers and kernels that hash them. A lane of the engine
-//! (`engine::gpu::worker`) looks similar, but takes its orders from another process and waits for one thing only. The
-//! code that both share is in the driver module.
+//! (`engine::gpu::worker`) looks similar, but takes its orders from another process and waits for a single
+//! event. The driver module contains the code that both share.
 
 use super::device::Device;
 use crate::{
@@ -24,13 +24,13 @@ use zeroize::Zeroize;
 pub const BYTES: usize = 4 << 20;
 /// Messages that fit into a slot.
 pub const TREES: usize = 512;
-/// Values of all levels: those of `BYTES` and the last ones of levels.
+/// Values of all levels: those for `BYTES` of messages, plus one incomplete node per level and tree.
 const VALUES: usize = BYTES / 512 * 2 + 16 * TREES;
-/// Offset of the layers, behind the state that all nodes share.
+/// Offset of the layers, behind the state shared by all nodes.
 const LAYERS: usize = 80;
-/// Bytes of the descriptions: layers of all levels. A tree of `BYTES` has seven.
+/// Bytes of the descriptions: layers of all levels. A tree over `BYTES` has seven levels.
 const DESCRIBED: usize = LAYERS + 8 * TREES * LAYER;
-/// How often the event is polled.
+/// Interval at which the event is polled.
 const TICK: Duration = Duration::from_micros(50);
 
 /// A slot that is not in flight.
@@ -43,14 +43,14 @@ pub struct MessageSlot {
     values_there: DeviceMemory,
     stream: Stream,
     event: Event,
-    /// Messages that were submitted last.
+    /// Number of messages last submitted.
     trees: usize,
     device: Arc<Device>,
 }
 
 /// A slot whose messages the device is hashing.
 pub struct InFlight {
-    /// `None` only while it is dropped.
+    /// `None` only after `wait` has taken it.
     slot: Option<MessageSlot>,
 }
 
@@ -61,7 +61,7 @@ pub struct Failed {
 }
 
 impl MessageSlot {
-    /// Makes a slot.
+    /// Allocates a slot.
     ///
     /// # Errors
     /// The driver's error.
@@ -86,17 +86,17 @@ impl MessageSlot {
         &mut self.input
     }
 
-    /// The messages' bytes.
+    /// The bytes of the messages.
     pub fn messages(&self) -> &[u8] {
         &self.input
     }
 
-    /// The values at the top of the submitted trees, in their order.
+    /// The values at the top of the submitted trees, in order.
     pub fn values(&self) -> &[[u8; VALUE]] {
         &self.values.as_chunks().0[..self.trees]
     }
 
-    /// Submits these trees of the input, at most `TREES`, to the device.
+    /// Submits these trees over the input, at most `TREES` of them, to the device.
     ///
     /// # Errors
     /// The driver's error.
@@ -107,7 +107,7 @@ impl MessageSlot {
                 Ok(InFlight { slot: Some(self) })
             }
             Err(fault) => {
-                // Some of it may be in flight.
+                // Part of it may be in flight.
                 self.device.context.give_up();
                 Err(Box::new(Failed { slot: self, fault: fault.into() }))
             }
@@ -119,7 +119,7 @@ impl MessageSlot {
         let described = LAYERS + forest.layers.len();
         let used =
             trees.iter().map(|tree| tree.data as usize + tree.bits.div_ceil(8) as usize).max().unwrap_or(0);
-        // invariant: callers fill one slot, and bytes and number of its messages bound all that follows
+        // invariant: callers fill one slot, and the size and number of its messages bound everything below
         assert!(used <= BYTES && trees.len() <= TREES && described <= DESCRIBED && forest.values <= VALUES);
         let shared = md6.shared();
         self.described[..shared.len()].copy_from_slice(&*shared);
@@ -127,8 +127,8 @@ impl MessageSlot {
         self.trees = trees.len();
         self.device.context.enter()?;
         let used = used.next_multiple_of(16).min(BYTES);
-        // SAFETY: the slot's own memory; nothing touches it before the event, or ever again once the context was
-        // given up.
+        // SAFETY: the slot's own memory. Nothing touches it before the event, or ever again once the
+        // context was given up.
         unsafe {
             self.stream.upload(self.described.as_ptr(), &self.described_there, 0, described)?;
             self.stream.upload(self.input.as_ptr(), &self.input_there, 0, used)?;
@@ -146,8 +146,8 @@ impl MessageSlot {
                 data.address(0),
                 self.values_there.address(0),
             ];
-            // SAFETY: as the kernels' contract has it: hash, layers, their number, level, nodes, data and values;
-            // the layers lie within data and values, as was seen above.
+            // SAFETY: follows the kernels' contract: hash, layers, their number, level, nodes, data and
+            // values. The layers are within data and values, as checked above.
             unsafe { self.stream.launch(kernel, geometry, &mut numbers)? };
         }
         // SAFETY: as for the uploads.
@@ -157,13 +157,13 @@ impl MessageSlot {
         self.stream.record(&self.event)
     }
 
-    /// Wipes the messages, and has the device wipe its memory.
+    /// Wipes the messages, and submits the wiping of the device's memory.
     ///
     /// # Errors
     /// The driver's error.
     pub(super) fn begin_wiping(mut self) -> Result<Self, DriverError> {
         self.input.zeroize();
-        // If this fails, nothing may wait for the other slots either.
+        // If this fails, the device must not be waited for on behalf of the other slots either.
         self.clear().inspect_err(|_| self.device.context.give_up())?;
         Ok(self)
     }
@@ -197,12 +197,12 @@ impl Drop for MessageSlot {
 }
 
 impl InFlight {
-    /// Whether `wait` would return at once.
+    /// Whether `wait` would return immediately.
     pub fn is_over(&self) -> bool {
         self.slot.as_ref().is_none_or(|slot| slot.event.has_happened().unwrap_or(true))
     }
 
-    /// Waits until all is done, for as long as all slots in flight may take.
+    /// Waits for the results, with a time limit that allows for all slots in flight.
     ///
     /// # Errors
     /// The driver's error, or a timeout.

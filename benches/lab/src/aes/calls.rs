@@ -1,5 +1,5 @@
-//! What each call takes, as the project of 2010 wanted it from its profiler: memory of the device is allocated, data goes up,
-//! the kernel runs, data comes down, the memory is freed.
+//! Time of each call, as the project of 2010 wanted it from its profiler: allocating device memory, upload,
+//! kernel, download, and freeing the memory.
 
 use super::{CIPHERS, KIB, MIB, device::Device};
 use crate::{
@@ -9,13 +9,14 @@ use crate::{
 use std::time::Instant;
 use warpcrypt::cli::lab::Outcome;
 
-/// The project's kernel: tables in constant memory, the state in shared memory, as many threads as a block can have.
+/// The project's kernel: tables in constant memory, the state in shared memory, as many threads as fit into
+/// a block.
 const KERNEL: &str = "constant_rows_state";
 const THREADS: u32 = 1024;
 const RUNS: usize = 5;
 const CALLS: [&str; 5] = ["allocate", "upload", "kernel", "download", "free"];
 
-/// Runs it for every key size.
+/// Measures it for every key size.
 pub(super) fn section(device: &Device, most: usize) -> Outcome<Section> {
     let mut columns = vec![Column::text("mode"), Column::number("key", "bit"), Column::number("size", "B")];
     columns.extend(CALLS.map(|call| Column::number(call, "µs")));
@@ -27,7 +28,7 @@ pub(super) fn section(device: &Device, most: usize) -> Outcome<Section> {
     for bytes in sizes {
         for cipher in CIPHERS {
             for (mode, shown) in [("encrypt", "ECB encryption"), ("decrypt", "ECB decryption")] {
-                // Once more than counted: it is compared with the CPU, and everything is in place.
+                // An uncounted warm-up run, whose output is compared with the CPU's.
                 device.rate((KERNEL, mode), cipher, (THREADS, bytes))?;
                 let mut times: [Vec<f64>; CALLS.len()] = Default::default();
                 device.with((KERNEL, mode), cipher, (THREADS, bytes), |launch| {

@@ -1,4 +1,4 @@
-//! The kernels of AES on a device, and the data that they work on.
+//! The AES kernels on a device, and their data.
 
 use super::{BLOCK, CIPHERS, COUNTER, KEY, KIB, MIB, THREADS, apply};
 use crate::{
@@ -18,11 +18,11 @@ use warpcrypt::{
 
 static FATBIN: &[u8] = include_bytes!("../../kernels/aes.fatbin");
 
-/// What bit slices are made of: 1024 blocks.
+/// Bytes that one unit of bit slices covers: 1024 blocks.
 const UNIT: usize = 1024 * BLOCK;
 const MOST_ROUND_KEYS: usize = 15;
 
-/// Round keys of both directions on the device.
+/// Round keys for both directions on the device.
 struct Schedule {
     cipher: Cipher,
     rounds: usize,
@@ -42,7 +42,7 @@ pub(crate) struct Device<'a> {
 }
 
 impl<'a> Device<'a> {
-    /// With room for `most` bytes, a multiple of 1 MiB.
+    /// Opens it with room for `most` bytes, a multiple of 1 MiB.
     pub fn open(bench: &'a Bench, lab: &'a Lab, most: usize) -> Outcome<Self> {
         let load = || {
             let module = lab.load(FATBIN)?;
@@ -69,8 +69,8 @@ impl<'a> Device<'a> {
         load().map_err(failed)
     }
 
-    /// Calls `with` with the launch of that variant over `bytes`; not if it cannot have so many threads or so
-    /// little data.
+    /// Calls `with` with the launch of this variant over `bytes`. Returns `None` without calling it if the
+    /// variant does not support this number of threads or so little data.
     pub fn with<T>(
         &self,
         (name, mode): (&str, &str),
@@ -108,7 +108,7 @@ impl<'a> Device<'a> {
         with(&Launch { kernel: &kernel, blocks, threads, parameters: &parameters })
     }
 
-    /// GB/s of a variant, after its output was compared with the CPU's.
+    /// GB/s of a variant, after comparing its output with the CPU's.
     pub fn rate(
         &self,
         (name, mode): (&str, &str),
@@ -128,7 +128,7 @@ impl<'a> Device<'a> {
         })
     }
 
-    /// GB/s of a variant from the host's memory and back.
+    /// GB/s of a variant including transfers from and to host memory.
     pub fn journey(
         &self,
         (name, mode): (&str, &str),
@@ -145,7 +145,7 @@ impl<'a> Device<'a> {
     }
 }
 
-/// Bytes of dynamic shared memory that a variant's contract asks for (`aes.cu`).
+/// Bytes of dynamic shared memory that a variant's contract requires (`aes.cu`).
 fn shared_memory(name: &str, decrypts: bool, threads: usize, sharing: f64) -> usize {
     let tables = if name.contains("rows") { 4 } else { 1 } + usize::from(decrypts);
     let tables = match name.split('_').next() {

@@ -1,5 +1,6 @@
-//! `bench files`: whole random files on a RAM disk, encrypted and decrypted in ECB and CTR mode with every key size by the
-//! kernels alone, without a filesystem; what the project of 2010 set out to measure.
+//! `bench files`: whole random files on a RAM disk, encrypted and decrypted in ECB and CTR mode with every
+//! key size. Only the kernels are used, without a filesystem. This is what the project of 2010 set out to
+//! measure.
 
 use super::{BLOCK, CIPHERS, COUNTER, KEY, KIB, MIB, MODES, THREADS, device::Device};
 use crate::{
@@ -35,23 +36,23 @@ pub struct FilesArgs {
     experiment: ExperimentArgs,
 }
 
-/// Files are read, encrypted and written in pieces of so many bytes.
+/// Files are read, encrypted and written in pieces of this many bytes.
 const PIECE: usize = 256 * MIB;
 /// The fastest kernel.
 const KERNEL: &str = "spread";
-/// Up to so many bytes a file is taken three times, larger ones once.
+/// Files up to this many bytes are measured three times, larger ones once.
 const OFTEN: usize = 1024 * MIB;
-/// So much of the beginning and of the end is compared with the portable implementation.
+/// Number of bytes at the start and at the end that are compared with the portable implementation.
 const CHECKED: usize = 64 * KIB;
 
-/// What a file waits for: on the CPU nothing goes up or down.
+/// The timed steps. On the CPU there is no upload or download.
 const STEPS: [&str; 5] = ["read", "upload", "cipher", "download", "write"];
 type Steps = [f64; STEPS.len()];
 
 /// Runs `bench files`.
 ///
 /// # Errors
-/// If a file cannot be read or written, the driver fails, or what was written is wrong.
+/// If a file cannot be read or written, the driver fails, or the output is wrong.
 pub fn run(args: &FilesArgs) -> Outcome {
     let mut report = Report::new("files", "AES: whole files on a RAM disk");
     report.about(
@@ -94,7 +95,7 @@ fn by_size(
     for bytes in sizes {
         let files = Files::make(folder, *bytes).map_err(|e| Failure::io(folder.display(), &e))?;
         for hand in &mut hands {
-            // The CPU's largest files with one key size: the others are in between.
+            // The CPU's largest files are measured with one key size only: the others are in between.
             let most = if *bytes > OFTEN && matches!(hand, Hand::Cpu(..)) { 1 } else { CIPHERS.len() };
             for cipher in &CIPHERS[..most] {
                 let cipher = *cipher;
@@ -134,7 +135,7 @@ fn by_size(
     Ok(Section::new(title).text(text).plot(plot).table(table))
 }
 
-/// A file to read and one to write.
+/// An input file and an output file.
 struct Files {
     from: File,
     to: File,
@@ -142,7 +143,7 @@ struct Files {
 }
 
 impl Files {
-    /// New files in the folder, in place of those before.
+    /// Creates new files in the folder, replacing the previous ones.
     fn make(folder: &Path, bytes: usize) -> io::Result<Self> {
         let content = noise(bytes.min(16 * MIB));
         let open = |name: &str| {
@@ -154,7 +155,7 @@ impl Files {
         Ok(Files { from: open("from")?, to: open("to")?, bytes })
     }
 
-    /// Fails if the beginning or the end is not what the portable implementation makes of it.
+    /// Fails if the start or the end differs from the portable implementation's output.
     fn check(&self, mode: &str, cipher: Cipher) -> Outcome {
         let key = CipherKey::new(cipher, &KEY[..cipher.key_len()]);
         for at in [0, self.bytes - CHECKED] {
@@ -172,12 +173,12 @@ fn lost(error: io::Error) -> Failure {
     Failure::io("a file of bench files", &error)
 }
 
-/// The counter of that block of the file.
+/// The counter for this block of the file.
 fn counter(block: usize) -> [u8; 16] {
     (u128::from_be_bytes(COUNTER) + block as u128).to_be_bytes()
 }
 
-/// A mode on the CPU, for data that begins with that block of the file.
+/// Applies a mode on the CPU, to data that begins at this block of the file.
 fn apply(key: &CipherKey, mode: &str, block: usize, data: &mut [u8]) {
     match mode {
         "ctr" => key.ctr_in_place(&counter(block), data),
@@ -186,7 +187,7 @@ fn apply(key: &CipherKey, mode: &str, block: usize, data: &mut [u8]) {
     }
 }
 
-/// Who encrypts.
+/// The engine that encrypts.
 enum Hand<'a> {
     Gpu(&'a Device<'a>, Journeys),
     Cpu(usize, Vec<u8>),
@@ -200,7 +201,7 @@ impl Hand<'_> {
         }
     }
 
-    /// Seconds of each step of the whole file.
+    /// Seconds for each step over the whole file.
     fn file(&mut self, files: &Files, mode: &str, cipher: Cipher, piece: usize) -> Outcome<Steps> {
         let mut sums = Steps::default();
         for at in (0..files.bytes).step_by(piece) {
@@ -217,7 +218,7 @@ impl Hand<'_> {
     }
 }
 
-/// Seconds since the call before.
+/// Seconds since the previous call.
 fn lap(start: &mut Instant) -> f64 {
     let seconds = start.elapsed().as_secs_f64();
     *start = Instant::now();

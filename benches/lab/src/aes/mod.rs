@@ -1,6 +1,6 @@
-//! `bench aes`: where the tables and the round keys of AES lie, how many threads share a block, how many make a block
-//! of threads, and bit slices instead of tables; after Ma Mengqi, 2012 (GeForce 9800 GT), and S. Waloschek and
-//! others, 2010 (GeForce 8800), who left their results open.
+//! `bench aes`: the placement of AES tables and round keys, the number of threads that share a block, the
+//! size of thread blocks, and bit slices instead of tables. After Ma Mengqi, 2012 (GeForce 9800 GT), and S.
+//! Waloschek and others, 2010 (GeForce 8800), who published no results.
 
 mod calls;
 pub mod device;
@@ -23,16 +23,16 @@ const BLOCK: usize = 16;
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 const KEY: [u8; 32] = [0x3c; 32];
-/// A multiple of 1024 blocks, so that bit slices can begin with it.
+/// A multiple of 1024 blocks, so that bit slices can start with it.
 const COUNTER: [u8; 16] = [9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0];
-/// Threads of a block wherever they are not what is compared: the paper's choice.
+/// Threads per block where they are not what is compared: the paper's choice.
 const THREADS: u32 = 256;
 
 const CIPHERS: [Cipher; 3] = [Cipher::Aes128, Cipher::Aes192, Cipher::Aes256];
 const MODES: [(&str, &str); 3] =
     [("ctr", "CTR"), ("encrypt", "ECB encryption"), ("decrypt", "ECB decryption")];
 
-/// A kernel's name and what it is.
+/// A kernel's name and its description.
 type Variant = (&'static str, &'static str);
 const PLACES: [Variant; 8] = [
     ("global", "a table in global memory"),
@@ -44,7 +44,7 @@ const PLACES: [Variant; 8] = [
     ("spread", "32 copies in shared memory"),
     ("bits", "bit slices"),
 ];
-/// What the data and the state go through, beside the plain way.
+/// Ways for the data and the state to reach the threads, next to the plain variants.
 const TEXTS: [Variant; 6] = [
     ("shared", "a table in shared memory"),
     ("shared_staged", "a table in shared memory, data staged there"),
@@ -75,7 +75,7 @@ const THREAD_COUNTS: [u32; 10] = [16, 32, 64, 128, 192, 256, 384, 512, 768, 1024
 /// Runs `bench aes`.
 ///
 /// # Errors
-/// If the driver fails, a kernel computes something else than the CPU, or a file cannot be written.
+/// If the driver fails, a kernel's output differs from the CPU's, or a file cannot be written.
 pub fn run(args: &ExperimentArgs) -> Outcome {
     let mut report = Report::new("aes", "AES: tables, keys, threads");
     report.about(
@@ -117,7 +117,7 @@ pub fn run(args: &ExperimentArgs) -> Outcome {
     deliver(&report, &args.report)
 }
 
-/// A mode on the CPU.
+/// Applies a mode on the CPU.
 fn apply(key: &CipherKey, mode: &str, data: &mut [u8]) {
     match mode {
         "ctr" => key.ctr_in_place(&COUNTER, data),
@@ -133,7 +133,7 @@ fn table(name: &str) -> Table {
     Table::new(name, columns)
 }
 
-/// A row, and nothing where nothing was measured.
+/// Adds a row, unless nothing was measured.
 fn add(
     table: &mut Table,
     (name, mode): (&str, &str),
@@ -154,7 +154,7 @@ fn add(
     table.row(row);
 }
 
-/// Variants side by side in every mode, and on the CPU.
+/// Compares variants in every mode, and with the CPU.
 fn compared(
     device: &Device,
     name: &str,
@@ -192,7 +192,7 @@ fn compared(
     Ok(section.text(text).table(table))
 }
 
-/// Every variant, alone and with transfers from page-locked memory.
+/// Measures every variant, alone and with transfers from page-locked memory.
 fn beside_the_cpu(device: &Device, bytes: usize) -> Outcome<Section> {
     let cipher = Cipher::Aes128;
     let mut journeys = Journeys::new(device.lab, bytes)?;
@@ -211,7 +211,7 @@ fn beside_the_cpu(device: &Device, bytes: usize) -> Outcome<Section> {
     Ok(speedups("speed-up", "Speed-up over the CPU", &text, "GB/s", &pairs, cpu))
 }
 
-/// GB/s in CTR mode of one core and of all.
+/// GB/s in CTR mode of one core and of all cores.
 fn cpu(bench: &Bench, cipher: Cipher, bytes: usize) -> Outcome<[Option<Spread>; 2]> {
     let key = CipherKey::new(cipher, &KEY[..cipher.key_len()]);
     let len = bytes.min(64 * MIB);

@@ -1,5 +1,6 @@
-//! The configuration of the publication of 2012 beside its figures: four threads a block of data, 256 a block of threads,
-//! four tables, first in constant memory, then in shared memory with keys and data there, too.
+//! The configuration of the publication of 2012, next to its figures: four threads per block of data, 256
+//! threads per block, and four tables, first in constant memory, then in shared memory along with keys and
+//! data.
 
 use super::{KIB, MIB, THREADS, Variant, cpu, device::Device};
 use crate::{
@@ -9,7 +10,7 @@ use crate::{
 };
 use warpcrypt::{cli::lab::Outcome, crypto::cipher::Cipher};
 
-/// Its first placement, its second one in two steps, and the fastest here.
+/// Its first placement, its second one in two steps, and the fastest variant here.
 pub(super) const VARIANTS: [Variant; 4] = [
     ("constant_rows_4", "4 threads, four tables in constant memory"),
     ("shared_rows_4", "4 threads, four tables in shared memory"),
@@ -19,7 +20,7 @@ pub(super) const VARIANTS: [Variant; 4] = [
 /// Its second placement.
 pub(super) const BEST: Variant = ("shared_rows_staged_4", "4 threads, four tables and data in shared memory");
 
-/// Runs it, kernel alone and with transfers, by size.
+/// Measures the kernel alone and with transfers, by size.
 pub(super) fn section(device: &Device, most: usize) -> Outcome<Section> {
     let cipher = Cipher::Aes128;
     let mut columns = vec![Column::text("variant"), Column::number("size", "B")];
@@ -37,7 +38,7 @@ pub(super) fn section(device: &Device, most: usize) -> Outcome<Section> {
             let alone = device.rate((kernel, "ctr"), cipher, (THREADS, bytes))?.map(|rate| rate.median);
             let journey = device.journey((kernel, "ctr"), cipher, &mut journeys, (false, bytes))?;
             let journey = journey.map(|rate| rate.median);
-            // The paper's rates are those of much data.
+            // The paper gives rates for large data only.
             let [rate, times] = match number {
                 0 => [papers::AES_CONSTANT / 8.0, papers::AES_SPEEDUPS[0]],
                 2 => [papers::AES_SHARED / 8.0, papers::AES_SPEEDUPS[1]],

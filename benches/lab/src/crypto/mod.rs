@@ -1,5 +1,5 @@
-//! `bench crypto`: what the ciphers, the tags and the engines do on this machine, on one core and on all,
-//! beside the crates that are commonly used for them.
+//! `bench crypto`: rates of the ciphers, the tags and the engines on this machine, on one core and on all,
+//! next to commonly used crates.
 
 mod rates;
 mod subjects;
@@ -12,7 +12,7 @@ use std::{num::NonZero, thread, time::Duration};
 use subjects::Group;
 use warpcrypt::cli::lab::{Code, Failure, Outcome};
 
-/// Times that everything is measured, taking turns; odd, so that a median is one of them.
+/// Runs of each measurement, in turn. Odd, so that the median is one of them.
 const RUNS: u32 = 9;
 
 /// Arguments of `bench crypto`.
@@ -43,7 +43,7 @@ pub fn run(args: &CryptoArgs) -> Outcome {
     deliver(&report, &args.report)
 }
 
-/// Measures a group, its subjects taking turns.
+/// Measures a group, with its subjects taking turns.
 fn section(group: &Group, plan: &Plan, cores: usize) -> Section {
     let one = plan.measure(&group.subjects, 1);
     let all = if group.is_per_core { plan.measure(&group.subjects, cores) } else { Vec::new() };
@@ -74,7 +74,7 @@ fn section(group: &Group, plan: &Plan, cores: usize) -> Section {
     Section::new(&group.title).text(&group.text).plot(plot).table(table)
 }
 
-/// The median of the ratios of the runs: what both suffered from in the same moment cancels.
+/// The median of the ratios of the runs. Disturbances that affect both at the same moment cancel out.
 fn ratio(of: &[f64], to: &[f64]) -> Option<f64> {
     let ratios: Vec<f64> = of.iter().zip(to).map(|(of, to)| of / to).collect();
     Spread::of(&ratios).map(|spread| spread.median)

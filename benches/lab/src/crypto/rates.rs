@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How everything is measured, and how far that has come.
+/// Parameters and progress of the measurements.
 pub(super) struct Plan {
     runs: u32,
     slice: Duration,
@@ -16,7 +16,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// `runs` runs of every subject, a `slice` each.
+    /// `runs` runs of every subject, each lasting one `slice`.
     pub(super) fn new(groups: &[Group], runs: u32, slice: Duration, cores: usize) -> Self {
         let measurements: usize =
             groups.iter().map(|g| g.subjects.len() * if g.is_per_core && cores > 0 { 2 } else { 1 }).sum();
@@ -44,7 +44,7 @@ impl Plan {
         let together = Barrier::new(threads);
         let work = || {
             let mut work = (subject.start)();
-            // The first call finds nothing in the caches and every page missing.
+            // Warm-up: the first call finds cold caches and unmapped pages.
             work();
             together.wait();
             let (start, mut calls) = (Instant::now(), 0_u64);

@@ -1,4 +1,4 @@
-//! What is measured: groups of subjects that do the same in different ways.
+//! The measured subjects, in groups that do the same work in different ways.
 
 use crate::batches::batch;
 use ctr::{
@@ -18,21 +18,21 @@ use warpcrypt::{
     engine::{BufferPool, CpuEngine, Engine, Function, GpuEngine, Op},
 };
 
-/// Chunks that ciphers and tags go over: what fits into the second-level cache with room to spare.
+/// Chunks processed by ciphers and tags: few enough to fit easily into the second-level cache.
 const CHUNKS: usize = 16;
-/// Chunks of the engines' batches: 4 MiB.
+/// Chunks per batch of the engines: 4 MiB.
 const BATCH: usize = 1024;
 
 /// Work that is repeated.
 type Work = Box<dyn FnMut()>;
 
-/// Something with a rate.
+/// Work whose rate is measured.
 #[derive(Clone)]
 pub(super) struct Subject {
     pub(super) name: String,
-    /// Of one call of the work.
+    /// Bytes processed by one call of the work.
     pub(super) bytes: usize,
-    /// Makes the work, on the thread that does it.
+    /// Creates the work, on the thread that runs it.
     pub(super) start: Arc<dyn Fn() -> Work + Send + Sync>,
 }
 
@@ -49,14 +49,14 @@ impl Subject {
 /// Subjects that are compared.
 #[derive(Clone)]
 pub(super) struct Group {
-    /// For the file of its table.
+    /// File name of its table.
     pub(super) name: String,
     pub(super) title: String,
     pub(super) text: String,
     pub(super) subjects: Vec<Subject>,
-    /// The subject that the others are put beside.
+    /// Index of the subject that the others are compared with.
     pub(super) beside: Option<usize>,
-    /// Whether a subject takes one core, and a run on all of them at once says more.
+    /// Whether a subject uses a single core, so that a run on all cores at once is informative.
     pub(super) is_per_core: bool,
 }
 
@@ -98,7 +98,7 @@ fn key(cipher: Cipher) -> &'static [u8] {
     &[0x5a; 32][..cipher.key_len()]
 }
 
-/// A stream cipher of the crates.
+/// A stream cipher from the crates.
 fn stream<C: KeyIvInit + StreamCipher + 'static>(cipher: Cipher) -> Subject {
     Subject::new("", CHUNKS * CHUNK, move || {
         let mut data = vec![0; CHUNKS * CHUNK];
@@ -107,7 +107,7 @@ fn stream<C: KeyIvInit + StreamCipher + 'static>(cipher: Cipher) -> Subject {
     })
 }
 
-/// Tags of chunks by every integrity function.
+/// Tags of chunks with every integrity function.
 pub(super) fn tags() -> Vec<Group> {
     Integrity::ALL.into_iter().map(tag).collect()
 }
@@ -152,7 +152,7 @@ fn chunk_keys(cipher: Cipher, integrity: Integrity) -> ChunkKeys {
     ChunkKeys::new(cipher, integrity, key(cipher), &[0xa5; 32])
 }
 
-/// Chunks sealed and opened by the engine on the calling thread, a few at a time: what small requests cost.
+/// Chunks sealed and opened by the engine on the calling thread, a few at a time, as for small requests.
 pub(super) fn chunks() -> Vec<Group> {
     [Cipher::Aes256, Cipher::Kuznyechik].into_iter().map(few).collect()
 }
@@ -189,7 +189,7 @@ fn few(cipher: Cipher) -> Group {
     }
 }
 
-/// A batch of `count` chunks, run again and again; nothing if the engine fails.
+/// A batch of `count` chunks, run repeatedly. Does nothing if the engine fails.
 fn runs(function: Function, engine: Arc<dyn Engine>, pool: &BufferPool, count: usize) -> Work {
     let Ok(mut batch) = batch(function, &*engine, pool, count) else { return Box::new(|| {}) };
     Box::new(move || _ = black_box(engine.run(&mut batch)))

@@ -16,15 +16,15 @@ use warpcrypt::{
 /// Bytes of a chunk of the tree, and of its hash.
 const CHUNK: usize = 8192;
 const HASH: usize = 32;
-/// What stands between the first chunk and the hashes of the others.
+/// Padding between the first chunk and the hashes of the others.
 const AFTER_FIRST: [u8; 8] = [3, 0, 0, 0, 0, 0, 0, 0];
 const MIB: usize = 1 << 20;
 
-/// Kernel, threads of a block, threads of a leaf, name.
+/// Kernel, threads per block, threads per leaf, name.
 const WAYS: [(&str, u32, f64, &str); 2] =
     [("k12_leaves", 64, 1.0, "a thread a leaf"), ("k12_leaves_warp", 128, 32.0, "a warp a leaf")];
 
-/// Whole messages by size.
+/// Whole messages, by size.
 pub(super) fn section(bench: &Bench, device: Option<&Device>) -> Outcome<Section> {
     let title = "KangarooTwelve: leaves in a tree";
     let mut columns = vec![Column::text("variant"), Column::number("message", "B")];
@@ -79,7 +79,7 @@ pub(super) fn section(bench: &Bench, device: Option<&Device>) -> Outcome<Section
     Ok(Section::new(title).text(text).plot(plot).table(table))
 }
 
-/// Leaves in the device's memory.
+/// Leaves in device memory.
 struct Trees<'a> {
     device: &'a Device<'a>,
     data: DeviceMemory,
@@ -98,7 +98,7 @@ impl<'a> Trees<'a> {
         open().map_err(failed)
     }
 
-    /// Calls `with` with the launch over so many leaves.
+    /// Calls `with` with the launch over `leaves` leaves.
     fn with<T>(
         &self,
         way: &(&str, u32, f64, &str),
@@ -117,14 +117,15 @@ impl<'a> Trees<'a> {
         with(&Launch { kernel: &kernel, blocks, threads: way.1, parameters: &parameters })
     }
 
-    /// GB/s of the leaves alone, after the whole digest of a short message was the CPU's.
+    /// GB/s of the leaves alone, after comparing the digest of a short message with the CPU's.
     fn leaves(&self, way: &(&str, u32, f64, &str), bytes: usize) -> Outcome<Option<Spread>> {
         self.check(way)?;
         let bench = self.device.bench;
         self.with(way, bytes / CHUNK, |launch| bench.kernel(self.device.lab, &[*launch], bytes as f64 / 1e9))
     }
 
-    /// A message ends with a byte of zero, its customisation's length: this one fills its last chunk with it.
+    /// Compares a digest with the CPU's. A message ends with a zero byte, the length of its customisation
+    /// string; this message fills its last chunk with it.
     fn check(&self, way: &(&str, u32, f64, &str)) -> Outcome {
         let mut message = self.content[..MIB].to_vec();
         message[MIB - 1] = 0;
@@ -138,7 +139,7 @@ impl<'a> Trees<'a> {
         compare(way.3, join(&message[..CHUNK], &hashes).bytes(), expected[0].bytes())
     }
 
-    /// GB/s from the host's memory to the digest.
+    /// GB/s from host memory to the digest.
     fn journey(&self, way: &(&str, u32, f64, &str), memory: [&mut [u8]; 2]) -> Outcome<Option<Spread>> {
         let lab = self.device.lab;
         let [message, back] = memory;
@@ -160,7 +161,7 @@ impl<'a> Trees<'a> {
     }
 }
 
-/// The final node.
+/// Computes the final node.
 fn join(first: &[u8], hashes: &[u8]) -> Digest {
     let mut join = Function::K12.join().expect("a tree"); // invariant: K12 is one
     join.push(&[first, &AFTER_FIRST, hashes].concat());

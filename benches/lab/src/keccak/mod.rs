@@ -1,5 +1,6 @@
-//! `bench keccak`: how many threads share a state of Keccak-f\[1600\], from one state to four millions, and the leaves of
-//! KangarooTwelve's tree; after a comparison in OpenCL on a GeForce GTX 650 Ti, whose findings stand beside.
+//! `bench keccak`: the number of threads that share a state of Keccak-f\[1600\], from one state to four
+//! million, and the leaves of KangarooTwelve's tree. After a comparison in OpenCL on a GeForce GTX 650 Ti,
+//! whose results are shown alongside.
 
 mod k12;
 mod opencl;
@@ -28,11 +29,10 @@ static FATBIN: &[u8] = include_bytes!("../../kernels/keccak.fatbin");
 
 /// Bytes of a state.
 const STATE: usize = 200;
-/// The most states, as in the paper.
+/// Maximum number of states, as in the paper.
 const MOST_RUNS: usize = 4_000_000;
 
-/// How a state is shared: kernel, threads of a block, states that a thread stands for, shared memory of a
-/// block, name.
+/// How threads share a state: kernel, threads per block, threads per state, shared memory per block, name.
 struct Variant {
     kernel: &'static str,
     threads: u32,
@@ -65,17 +65,17 @@ const VARIANTS: [Variant; 11] = [
     variant("warp_shared", 128, 32.0, 4 * 256, "a warp, shared memory"),
     variant("five", 128, 32.0 / 6.0, 0, "5 threads, 6 states a warp"),
 ];
-/// What goes with transfers: the fastest with many states.
+/// The variant measured with transfers: the fastest with many states.
 const TRAVELS: &Variant = &VARIANTS[4];
 
-/// Rates of SHA3-224, -256, -384 and -512 in bits.
+/// Rates of SHA3-224, -256, -384 and -512, in bits.
 const RATES: [(usize, &str); 4] =
     [(1152, "SHA3-224"), (1088, "SHA3-256"), (832, "SHA3-384"), (576, "SHA3-512")];
 
 /// Runs `bench keccak`.
 ///
 /// # Errors
-/// If the driver fails, a kernel computes something else than the CPU, or a file cannot be written.
+/// If the driver fails, a kernel's output differs from the CPU's, or a file cannot be written.
 pub fn run(args: &ExperimentArgs) -> Outcome {
     let mut report = Report::new("keccak", "Keccak: threads of a state");
     report.about("paper", "a thesis on Keccak in OpenCL: GeForce GTX 650 Ti; its text gives ratios alone");
@@ -117,7 +117,7 @@ struct Device<'a> {
     module: Arc<Module>,
     data: DeviceMemory,
     states: DeviceMemory,
-    /// What both begin with.
+    /// Initial content of both.
     noise: Vec<u8>,
 }
 
@@ -133,7 +133,7 @@ impl<'a> Device<'a> {
         open().map_err(failed)
     }
 
-    /// Calls `with` with the launch of that variant over `count` states that absorb `rate` lanes each.
+    /// Calls `with` with the launch of this variant over `count` states that absorb `rate` lanes each.
     fn with<T>(
         &self,
         variant: &Variant,
@@ -156,7 +156,7 @@ impl<'a> Device<'a> {
         with(&Launch { kernel: &kernel, blocks, threads: variant.threads, parameters: &parameters })
     }
 
-    /// `units` a second for each state, after the output was compared with the CPU's.
+    /// Rate in `units` per state, after comparing the output with the CPU's.
     fn rate(&self, variant: &Variant, count: usize, rate: usize, units: f64) -> Outcome<Option<Spread>> {
         self.bench.next(&format!("{}, {count} states", variant.name))?;
         self.with(variant, count, rate, |launch| {
@@ -176,7 +176,7 @@ impl<'a> Device<'a> {
         })
     }
 
-    /// Millions of states a second from the host's memory and back.
+    /// Millions of states per second, including transfers from and to host memory.
     fn journey(
         &self,
         journeys: &mut Journeys,
@@ -193,7 +193,7 @@ impl<'a> Device<'a> {
     }
 }
 
-/// One state on the CPU.
+/// Permutes one state on the CPU.
 fn permute(bytes: &mut [u8; STATE]) {
     let mut state: State = [0; 25];
     let lanes = bytes.as_chunks_mut::<8>().0;
@@ -265,7 +265,7 @@ fn plot(title: &str, lines: &Lines) -> Plot {
     lines.iter().fold(empty, |plot, (name, line)| plot.line(name, line.clone()))
 }
 
-/// By how much less time one of the paper's three takes than another.
+/// Percentage of time that one of the paper's three implementations saves over another.
 fn saved(lines: &Lines) -> Section {
     let columns = [Column::text("which"), Column::text("than"), Column::number("states", "")];
     let columns = columns.into_iter().chain(["here", "paper"].map(|of| Column::number(of, "% less time")));
@@ -285,7 +285,7 @@ fn saved(lines: &Lines) -> Section {
     Section::new("Time saved, beside the paper").text(text).table(table)
 }
 
-/// Every variant, alone and with transfers from page-locked memory.
+/// Measures every variant, alone and with transfers from page-locked memory.
 fn beside_the_cpu(bench: &Bench, device: &Device, count: usize) -> Outcome<Section> {
     let mut journeys = Journeys::new(device.lab, count * STATE)?;
     let mut pairs: Vec<Pair> = Vec::new();
@@ -298,10 +298,10 @@ fn beside_the_cpu(bench: &Bench, device: &Device, count: usize) -> Outcome<Secti
     Ok(speedups("speed-up", "Speed-up over the CPU", &text, "million/s", &pairs, cpu))
 }
 
-/// A variant takes the lead if it is by so much better than the leader: less is noise.
+/// A variant takes the lead only if it is better than the leader by this factor; less is noise.
 const LEAD: f64 = 1.05;
 
-/// Which variant is best for how many states, if any was measured.
+/// The best variant for each range of states, if any was measured.
 fn winners(title: &str, lines: &Lines) -> Option<String> {
     let (_, first) = lines.first()?;
     let mut text = format!("{title}:");

@@ -1,4 +1,4 @@
-//! The kernels of Kuznyechik on a device, and the data that they work on.
+//! The Kuznyechik kernels on a device, and their data.
 
 use super::{BLOCK, KEY, THREADS, apply};
 use crate::{
@@ -60,7 +60,8 @@ impl<'a> Device<'a> {
         Ok(Device { bench, lab, module, constant, texture, keys, input, output })
     }
 
-    /// Calls `with` with the launch of that variant over `bytes`; not if it cannot have so many threads.
+    /// Calls `with` with the launch of this variant over `bytes`. Returns `None` without calling it if the
+    /// variant does not support this number of threads.
     pub fn with<T>(
         &self,
         name: &str,
@@ -90,7 +91,7 @@ impl<'a> Device<'a> {
         with(&Launch { kernel: &kernel, blocks: grid, threads, parameters: &parameters })
     }
 
-    /// GB/s of a variant, after its output was compared with the CPU's.
+    /// GB/s of a variant, after comparing its output with the CPU's.
     pub fn rate(&self, name: &str, threads: u32, bytes: usize) -> Outcome<Option<Spread>> {
         self.bench.next(&format!("{name}, {threads} threads, {} KiB", bytes >> 10))?;
         self.with(name, threads, bytes, |launch| {
@@ -105,7 +106,7 @@ impl<'a> Device<'a> {
         })
     }
 
-    /// GB/s of a variant from the host's memory and back.
+    /// GB/s of a variant including transfers from and to host memory.
     pub fn journey(
         &self,
         name: &str,

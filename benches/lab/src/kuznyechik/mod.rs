@@ -1,5 +1,5 @@
-//! `bench kuznyechik`: where the tables of Kuznyechik lie, how many blocks a thread takes, and how many threads a
-//! block of threads has; after A. Borisov and E. Myasnikov, ITNT 2019, whose figures stand beside.
+//! `bench kuznyechik`: the placement of Kuznyechik's tables, blocks per thread, and threads per block.
+//! After A. Borisov and E. Myasnikov, ITNT 2019, whose figures are shown alongside.
 
 mod device;
 
@@ -17,13 +17,13 @@ use warpcrypt::{
 
 const BLOCK: usize = 16;
 const KEY: [u8; 32] = [0x3c; 32];
-/// Threads of a block wherever they are not what is compared: the paper's choice.
+/// Threads per block where they are not what is compared: the paper's choice.
 const THREADS: u32 = 384;
 const MIB: usize = 1 << 20;
 
-/// A kernel's name and what it is.
+/// A kernel's name and its description.
 type Variant = (&'static str, &'static str);
-/// Encryption: first as the paper varied it, in its order.
+/// Encryption. The paper's variants come first, in its order.
 const ENCRYPTIONS: [Variant; 7] = [
     ("global_1", "global"),
     ("global_2", "global, 2 blocks a thread"),
@@ -33,7 +33,8 @@ const ENCRYPTIONS: [Variant; 7] = [
     ("shared_1", "shared"),
     ("spread_1", "shared, free of conflicts"),
 ];
-/// Decryption by the place of the substitution: first in global tables as the paper has them, in its order.
+/// Decryption by the place of the substitution. The paper's variants, with tables in global memory, come
+/// first, in its order.
 const DECRYPTIONS: [Variant; 6] = [
     ("global_pi_global", "π in global memory"),
     ("global_pi_constant", "π in constant memory"),
@@ -46,7 +47,7 @@ const DECRYPTIONS: [Variant; 6] = [
 /// Runs `bench kuznyechik`.
 ///
 /// # Errors
-/// If the driver fails, a kernel computes something else than the CPU, or a file cannot be written.
+/// If the driver fails, a kernel's output differs from the CPU's, or a file cannot be written.
 pub fn run(args: &ExperimentArgs) -> Outcome {
     let mut report = Report::new("kuznyechik", "Kuznyechik: tables, blocks and threads");
     report.about("paper", "A. Borisov, E. Myasnikov, ITNT 2019: GeForce GTX 850M (DDR3), Core i7-4510U");
@@ -78,7 +79,7 @@ pub fn run(args: &ExperimentArgs) -> Outcome {
     deliver(&report, &args.report)
 }
 
-/// ECB on the CPU.
+/// Applies ECB on the CPU.
 fn apply(key: &CipherKey, decrypts: bool, data: &mut [u8]) {
     if decrypts { key.ecb_decrypt(data) } else { key.ecb_encrypt(data) }
 }
@@ -96,7 +97,7 @@ fn columns(key: Column) -> Vec<Column> {
     columns
 }
 
-/// A row, and nothing where nothing was measured.
+/// Adds a row, unless nothing was measured.
 fn add(table: &mut Table, name: &str, key: u64, rate: Option<Spread>, paper_mb: f64) {
     let Some(rate) = rate else { return };
     let paper = Some(paper_mb / 1e3).filter(|rate| rate.is_finite());
@@ -238,13 +239,14 @@ fn transfers(bench: &Bench, device: &Device, sizes: &[(usize, usize)]) -> Outcom
     Ok(Section::new(title).text(text).plot(plot).table(table))
 }
 
-/// What a multiprocessor's shared memory or first cache gives in a cycle at most.
+/// Maximum bytes per cycle from a multiprocessor's shared memory or first-level cache.
 const BYTES_A_CYCLE: f64 = 128.0;
-/// Look-ups of 16 bytes for each byte of data: 16 in each of nine rounds for a block of 16 bytes.
+/// Bytes read in look-ups per byte of data: nine rounds with 16 look-ups of 16 bytes, per block of 16
+/// bytes.
 const READ_A_BYTE: f64 = 9.0 * 16.0;
 
-/// Every variant, alone and with transfers from page-locked memory, and how near the look-ups come to what the device can
-/// read.
+/// Measures every variant, alone and with transfers from page-locked memory, and how close its look-ups
+/// come to the device's read bandwidth.
 fn beside_the_cpu(device: &Device, variants: &[Variant], what: &str, bytes: usize) -> Outcome<Section> {
     let (bench, lab) = (device.bench, device.lab);
     let mut journeys = Journeys::new(lab, bytes)?;

@@ -1,5 +1,5 @@
-//! The paper's sizes: single files with each way (its table 6.1), where the time goes, files in partitions, and archives of
-//! many files.
+//! The paper's sizes: single files in each way (its table 6.1), the distribution of time, files in
+//! partitions, and archives of many files.
 
 use super::{
     BITS, CPU_MOST, KIB, MIB, cpu,
@@ -14,10 +14,10 @@ use crate::{
 };
 use warpcrypt::cli::lab::Outcome;
 
-/// Bytes of a megabyte, as the paper counts.
+/// Bytes of a megabyte, as used in the paper.
 const MB: usize = 1_000_000;
 
-/// Files of the paper's sizes, speed-ups over one core and over all.
+/// Files of the paper's sizes, with speed-ups over one core and over all cores.
 pub(super) fn files(device: &Device, most: usize) -> Outcome<Section> {
     let md6 = md6(BITS, None);
     let mut columns = vec![Column::text("variant"), Column::number("file", "B")];
@@ -58,7 +58,7 @@ pub(super) fn files(device: &Device, most: usize) -> Outcome<Section> {
     Ok(Section::new("Files of the paper's sizes").text(text).table(table))
 }
 
-/// What part of the time is compression.
+/// Share of the time spent on compression.
 pub(super) fn shares(device: &Device, most: usize) -> Outcome<Section> {
     let md6 = md6(BITS, None);
     let kernels = ["pack", "rounds", "rewrite"];
@@ -125,7 +125,7 @@ pub(super) fn archives(device: &Device, most: usize) -> Outcome<Section> {
         for megabytes in [100, 500, 1000, 2000, 4000, 8000] {
             let bytes = megabytes * MB;
             let pieces = bytes.div_ceil(piece);
-            // Equal pieces of whole files.
+            // Equal pieces that consist of whole files.
             let each = (bytes / pieces).next_multiple_of(file).min(piece / file * file);
             let case = Case { file, ..Case::file(&md6, each) };
             let rate = device.archive(&case, pieces, memory.place(false, each))?.map(|rate| rate.median);

@@ -1,4 +1,4 @@
-//! MD6 on the device: what is launched for a case, and how long it takes.
+//! MD6 on the device: the launches for a case, and their timing.
 
 use super::{
     super::experiment::{Bench, compare, failed, grid},
@@ -28,35 +28,36 @@ use warpcrypt::{
 
 static FATBIN: &[u8] = include_bytes!("../../kernels/md6.fatbin");
 
-/// The most files that are hashed together.
+/// Maximum number of files hashed together.
 const FILES: usize = 512 << 10;
-/// Nodes of another size than MD6's are compared with the CPU's up to this length: there is no fast code for them.
+/// Nodes of a size other than MD6's are compared with the CPU's up to this many bytes, because there is no
+/// fast CPU code for them.
 const SIZED_MOST: usize = 1 << 20;
 
-/// An archive of more pieces is hashed once, not three times.
+/// An archive of more pieces is hashed once instead of three times.
 const MOST_PIECES: usize = 4;
-/// Bytes of the part of a tree that stands for itself.
+/// Bytes of a part of a tree that can be hashed independently.
 pub(super) const PART: usize = 512 << 10;
 
-/// What is hashed.
+/// A hashing task.
 #[derive(Clone, Copy)]
 pub(super) struct Case<'a> {
     pub md6: &'a Md6,
     pub bytes: usize,
-    /// Bytes of each file; the last one may be shorter.
+    /// Bytes per file; the last one may be shorter.
     pub file: usize,
-    /// Bytes of a node.
+    /// Bytes per node.
     pub node: usize,
 }
 
 impl<'a> Case<'a> {
-    /// One file.
+    /// A single file.
     pub fn file(md6: &'a Md6, bytes: usize) -> Self {
         Case { md6, bytes, file: bytes, node: NODE }
     }
 }
 
-/// The host's memory for journeys.
+/// Host memory for transfers.
 pub(super) struct Memory {
     pageable: Vec<u8>,
     pinned: HostMemory,
@@ -64,7 +65,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// So many bytes to go up, and room for what comes down.
+    /// `bytes` bytes to upload, and room for the downloaded results.
     pub fn place(&mut self, is_pinned: bool, bytes: usize) -> (&[u8], &mut [u8]) {
         let from = if is_pinned { &self.pinned[..bytes] } else { &self.pageable[..bytes] };
         (from, &mut self.roots)
@@ -84,11 +85,11 @@ pub(super) struct Device<'a> {
     known: RefCell<Known>,
 }
 
-/// What the CPU makes of a case, by digest, rounds, bytes, and those of a file and of a node.
+/// The CPU's results for cases, by digest bits, rounds, total bytes, file bytes and node bytes.
 type Known = HashMap<(u16, u16, usize, usize, usize), Vec<Digest>>;
 
 impl<'a> Device<'a> {
-    /// For files of `most` bytes.
+    /// Opens it for files of up to `most` bytes.
     pub fn open(bench: &'a Bench, lab: &'a Lab, most: usize) -> Outcome<Self> {
         let open = || {
             let content = noise(1 << 20).repeat(most.div_ceil(1 << 20));
@@ -97,7 +98,7 @@ impl<'a> Device<'a> {
                 lab,
                 module: lab.load(FATBIN)?,
                 data: lab.memory(content.len())?,
-                // A third of the data, and the last nodes of levels.
+                // A third of the data, plus the incomplete last nodes of levels.
                 values: lab.memory(most / 3 + (1 << 20))?,
                 layers: lab.memory(FILES * LAYER)?,
                 hash: lab.memory(128)?,
@@ -111,12 +112,12 @@ impl<'a> Device<'a> {
         open().map_err(failed)
     }
 
-    /// What it is measured by.
+    /// The experiment that it belongs to.
     pub fn bench(&self) -> &'a Bench {
         self.bench
     }
 
-    /// Memory for journeys of so many bytes.
+    /// Host memory for transfers of `bytes` bytes.
     pub fn memory(&self, bytes: usize) -> Outcome<Memory> {
         let make = || {
             let mut pinned = self.lab.pinned(bytes)?;
@@ -127,7 +128,7 @@ impl<'a> Device<'a> {
         make().map_err(failed)
     }
 
-    /// Calls `with` with what is launched, once all that it needs but the data is on the device.
+    /// Uploads everything except the data, then calls `with` with the launches.
     fn with<T>(
         &self,
         way: &Way,
@@ -142,7 +143,7 @@ impl<'a> Device<'a> {
         self.launched(way, case, &Forest::new(&trees, case.node), with)
     }
 
-    /// The same of any trees of that hash and node size.
+    /// As `with`, for any trees with the case's hash and node size.
     fn launched<T>(
         &self,
         way: &Way,
@@ -191,7 +192,7 @@ impl<'a> Device<'a> {
         with(&launches, forest)
     }
 
-    /// Fails if the roots' values are not what the CPU gives.
+    /// Fails if the values of the roots differ from the CPU's.
     fn check(&self, way: &Way, case: &Case) -> Outcome {
         self.with(way, case, |launches, _| {
             launches.iter().try_for_each(|launch| self.lab.launch(launch)).map_err(failed)?;
@@ -212,7 +213,7 @@ impl<'a> Device<'a> {
         })
     }
 
-    /// Seconds of each of the three kernels over all levels of a file.
+    /// Rate of each of the three kernels over all levels of a file, in files per second.
     pub fn shares(&self, case: &Case) -> Outcome<[Option<Spread>; 3]> {
         let way = &WAYS[0];
         self.bench.next(&format!("shares of {}, {} KiB", way.name, case.bytes >> 10))?;
@@ -227,8 +228,9 @@ impl<'a> Device<'a> {
         })
     }
 
-    /// GB/s of a file in partitions, as the paper has those that its card's memory cannot hold: each goes up and is hashed as a
-    /// subtree, its value comes down, and the CPU puts them together. After the digest was the CPU's.
+    /// GB/s of a file in partitions, as the paper hashes files that do not fit into its card's memory. Each
+    /// partition is uploaded and hashed as subtrees, their values are downloaded, and the CPU combines
+    /// them. The digest is compared with the CPU's first.
     pub fn partitions(
         &self,
         way: &Way,
@@ -267,12 +269,12 @@ impl<'a> Device<'a> {
         let expected = known.entry(key).or_insert_with(|| function.digests(&[&from[..bytes]]));
         compare("partitions", digest.bytes(), expected[0].bytes())?;
         let rates = (0..5).map(|_| Ok(once()?.0)).collect::<Outcome<Vec<f64>>>()?;
-        // Other measurements find the data as it was.
+        // Restore the data for other measurements.
         self.lab.upload(&self.content[..partition], &self.data).map_err(failed)?;
         Ok(Spread::of(&rates))
     }
 
-    /// GB/s of an archive of more than the device's memory is used for, in pieces of `case.bytes`, with transfers.
+    /// GB/s of an archive larger than the device memory in use, in pieces of `case.bytes`, with transfers.
     pub fn archive(&self, case: &Case, pieces: usize, memory: (&[u8], &mut [u8])) -> Outcome<Option<Spread>> {
         self.bench.next(&format!("{pieces} pieces of {} KiB in files of {}", case.bytes >> 10, case.file))?;
         let (from, roots) = memory;
@@ -294,7 +296,7 @@ impl<'a> Device<'a> {
         })
     }
 
-    /// GB/s from the device's memory to the roots, after they were compared with the CPU's.
+    /// GB/s from device memory to the roots, after comparing them with the CPU's.
     pub fn rate(&self, way: &Way, case: &Case) -> Outcome<Option<Spread>> {
         self.bench.next(&format!("{}, {} KiB, {:?}", way.name, case.bytes >> 10, case.md6))?;
         let short = case.bytes.min(SIZED_MOST);
@@ -305,7 +307,7 @@ impl<'a> Device<'a> {
         self.with(way, case, |launches, _| self.bench.kernel(self.lab, launches, case.bytes as f64 / 1e9))
     }
 
-    /// Millions of leaves a second in one launch.
+    /// Millions of leaves per second in one launch.
     pub fn leaves(&self, way: &Way, md6: &Md6, nodes: usize) -> Outcome<Option<Spread>> {
         self.bench.next(&format!("{}, {nodes} nodes", way.name))?;
         let case = Case::file(md6, nodes * NODE);
@@ -313,14 +315,14 @@ impl<'a> Device<'a> {
             return Ok(None);
         }
         self.check(way, &case)?;
-        // The first level alone.
+        // Only the first level.
         let first = if way.has_three() { 3 } else { 1 };
         self.with(way, &case, |launches, _| {
             self.bench.kernel(self.lab, &launches[..first], nodes as f64 / 1e6)
         })
     }
 
-    /// GB/s from the host's memory to roots in the host's memory, one after the other.
+    /// GB/s from host memory to roots in host memory: upload, kernels and download one after the other.
     pub fn journey(&self, way: &Way, case: &Case, memory: (&[u8], &mut [u8])) -> Outcome<Option<Spread>> {
         self.bench.next(&format!("{} with transfers, {} KiB, {:?}", way.name, case.bytes >> 10, case.md6))?;
         let (from, roots) = memory;

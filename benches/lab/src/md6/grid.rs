@@ -1,4 +1,4 @@
-//! Sizes of nodes, rounds and sizes of files, all with all (the paper's figures 6.3 and 6.5).
+//! Node sizes, rounds and file sizes in all combinations (the paper's figures 6.3 and 6.5).
 
 use super::{
     BITS, KIB, MIB,
@@ -18,10 +18,10 @@ use warpcrypt::{
 
 const NODES: [usize; 4] = [NODE, 1024, 1536, 2048];
 const ROUNDS: [u16; 5] = [1, 8, 24, 72, 168];
-/// The plain code hashes so much.
+/// Bytes hashed by the plain code.
 const PLAIN: usize = 256 * KIB;
 
-/// On the device where there is one, and by plain code on one core.
+/// Measures them on the device, if there is one, and with plain code on one core.
 pub(super) fn section(bench: &Bench, device: Option<&Device>, most: usize) -> Outcome<Section> {
     let mut columns = ["node", "rounds", "file"]
         .map(|of| Column::number(of, if of == "rounds" { "" } else { "B" }))

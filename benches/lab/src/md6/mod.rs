@@ -1,5 +1,6 @@
-//! `bench md6`: threads that share a node, file size, folders of many files, node size, rounds and digest lengths; after a
-//! tool for matching files on a GeForce (16 threads a node, nodes of 512 bytes to 2 KiB), whose figures stand beside.
+//! `bench md6`: threads per node, file size, folders of many files, node size, rounds and digest lengths.
+//! After a tool for matching files on a GeForce (16 threads per node, nodes of 512 bytes to 2 KiB), whose
+//! figures are shown alongside.
 
 mod archives;
 mod device;
@@ -22,14 +23,14 @@ use ways::{TRAVELS, WAYS};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
-/// The paper's rounds, those of a digest of 128 bits.
+/// The paper uses the number of rounds of a 128-bit digest.
 const BITS: u16 = 128;
-/// On the CPU the data is not larger than this.
+/// Maximum size of the data on the CPU.
 const CPU_MOST: usize = 64 * MIB;
 /// Runs `bench md6`.
 ///
 /// # Errors
-/// If the driver fails, a kernel computes something else than the CPU, or a file cannot be written.
+/// If the driver fails, a kernel's output differs from the CPU's, or a file cannot be written.
 pub fn run(args: &ExperimentArgs) -> Outcome {
     let mut report = Report::new("md6", "MD6: threads of a node, sizes, rounds");
     report.about(
@@ -58,7 +59,7 @@ pub fn run(args: &ExperimentArgs) -> Outcome {
     deliver(&report, &args.report)
 }
 
-/// MD6 with a digest of `bits` and its rounds, or others.
+/// MD6 with a digest of `bits` bits, and with its default rounds unless `rounds` is given.
 fn md6(bits: u16, rounds: Option<u16>) -> Md6 {
     let md6 = Md6::new(bits).expect("a digest of MD6"); // invariant: callers name constants
     match rounds {
@@ -67,13 +68,13 @@ fn md6(bits: u16, rounds: Option<u16>) -> Md6 {
     }
 }
 
-/// GB/s of the CPU: each of the threads hashes files of `file` bytes, or one that is its share.
+/// GB/s of the CPU: each thread hashes files of `file` bytes, or its share of a longer file.
 fn cpu(bench: &Bench, threads: usize, md6: &Md6, bytes: usize, file: usize) -> Outcome<Option<Spread>> {
     bench.next(&format!("CPU, {threads} threads, {} KiB, {md6:?}", bytes / KIB))?;
     let (function, len) = (Function::Md6(md6.clone()), bytes.min(CPU_MOST));
     let part_len = function.part_len().unwrap_or(file);
     Ok(bench.cpu(threads, (vec![0x5a; len], file.min(part_len)), len as f64 / 1e9, &|data| {
-        // As `hash` does it: long files in parts, and as many short ones at a time as stay in the cache.
+        // As `hash` does: long files in parts, and short ones in groups that fit into the cache.
         if file > part_len {
             return data
                 .chunks(part_len)
@@ -85,7 +86,7 @@ fn cpu(bench: &Bench, threads: usize, md6: &Md6, bytes: usize, file: usize) -> O
     }))
 }
 
-/// Rates and their runs.
+/// Columns for a rate and its range.
 fn rates(unit: &str) -> [Column; 3] {
     ["rate", "lowest", "highest"].map(|name| Column::number(name, unit))
 }
@@ -142,7 +143,7 @@ fn by_size(bench: &Bench, device: Option<&Device>, most: usize) -> Outcome<Secti
     Ok(best.tell(Section::new(title), "", "GB/s").text(text).plot(plot).plot(speedups).table(table))
 }
 
-/// How many times as fast as one core, with the paper's own.
+/// Speed-up over one core, next to the paper's.
 fn speedups(lines: &[(&'static str, Vec<(f64, f64)>)]) -> Plot {
     let mut plot = Plot::lines(
         "Speed-up over one core",
@@ -164,7 +165,8 @@ fn speedups(lines: &[(&'static str, Vec<(f64, f64)>)]) -> Plot {
     plot.line("paper: kernel alone", paper(|p| p.2)).line("paper: with transfers", paper(|p| p.1))
 }
 
-/// A level of one tree with so many nodes: how long until it is done, and where sharing a node stops to pay.
+/// Times a level with various numbers of nodes, to find where sharing a node among threads stops paying
+/// off.
 fn by_nodes(device: &Device) -> Outcome<Section> {
     let title = "Nodes of a level";
     let mut columns = vec![Column::text("variant"), Column::number("nodes", "")];
@@ -219,7 +221,7 @@ fn by_rounds(bench: &Bench, device: Option<&Device>, bytes: usize) -> Outcome<Se
     columns.extend(rates("GB/s"));
     let mut table = Table::new("rounds", columns);
     let mut plot = Plot::lines(title, Axis::linear("rounds", ""), Axis::log("rate", "GB/s"));
-    // The digest does not matter for the time, but says how many rounds there are unless others are wanted.
+    // The digest length does not affect the time, but determines the default number of rounds.
     let hashes = [(BITS, Some(1)), (BITS, Some(8)), (BITS, Some(24)), (128, None), (160, None), (224, None)]
         .into_iter()
         .chain([(256, None), (384, None), (512, None)])

@@ -1,16 +1,16 @@
-//! MD6's tree with nodes of another size, as a publication measured it: the bytes that its kernels are compared with.
-//! Not MD6 but with nodes of 512 bytes. Written for being read, not for speed.
+//! MD6's tree with nodes of another size, as measured in a publication: the reference for its kernels. It
+//! is MD6 only with nodes of 512 bytes. Written for readability, not for speed.
 
 use warpcrypt::crypto::hash::{
     Digest,
     md6::{Md6, Q, VALUE, Value},
 };
 
-/// Words that a round makes.
+/// Words computed per round.
 const ROUND: usize = 16;
 /// The first round's constant.
 const FIRST: u64 = 0x0123_4567_89ab_cdef;
-/// By how much each step of a round shifts: to the right, then to the left.
+/// Shift distances of each step of a round: right, then left.
 const SHIFTS: [(u32, u32); ROUND] = [
     (10, 11),
     (5, 24),
@@ -30,7 +30,7 @@ const SHIFTS: [(u32, u32); ROUND] = [
     (12, 9),
 ];
 
-/// The digest of a message by a tree whose nodes have `node` bytes, a multiple of 128 from 256 on.
+/// The digest of a message with a tree whose nodes have `node` bytes: a multiple of 128, at least 256.
 pub fn digest(md6: &Md6, message: &[u8], node: usize) -> Digest {
     let mut data = message.to_vec();
     for level in 1_u64.. {
@@ -51,12 +51,12 @@ pub fn digest(md6: &Md6, message: &[u8], node: usize) -> Digest {
     unreachable!("a tree ends") // invariant: every level has fewer nodes than the one below, down to one
 }
 
-/// The value of a node; `flags` are the parts of its control word that nodes do not share.
+/// The value of a node. `flags` contains the bits of its control word that nodes do not share.
 fn compress(md6: &Md6, data: &[u8], id: u64, flags: u64) -> Value {
     let shared = md6.shared();
     let shared = shared.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
     let mut a: Vec<u64> = Q.into_iter().chain(shared).collect();
-    // What they share ends with the control word; the node's number goes before it.
+    // The shared part ends with the control word; the node's number precedes that.
     a.insert(Q.len() + 8, id);
     a[Q.len() + 9] |= flags;
     a.extend(data.as_chunks::<8>().0.iter().map(|bytes| u64::from_be_bytes(*bytes)));

@@ -1,4 +1,4 @@
-//! How threads share the nodes of MD6's trees: what is launched for a level.
+//! How threads share the nodes of MD6's trees: the launches for a level.
 
 use warpcrypt::crypto::hash::md6::forest::are_few;
 
@@ -10,17 +10,17 @@ pub(super) struct Way {
 
 #[derive(Clone, Copy)]
 enum Kind {
-    /// The publication's: three kernels a level, with a thread a block, 16, and one.
+    /// The publication's: three kernels per level, with blocks of one, 16 and one thread.
     Three,
-    /// 16 threads a node, so many a block.
+    /// 16 threads per node; this many threads per block.
     Shared(u32),
-    /// A thread a node, so many a block.
+    /// One thread per node; this many threads per block.
     Alone(u32),
-    /// A thread a node, and 16 where there are few nodes; so many a block.
+    /// One thread per node, but 16 if there are few nodes; this many threads per block.
     Chosen(u32),
 }
 
-/// The paper's first, what `hash` uses last.
+/// The paper's way first, and the one that `hash` uses last.
 pub(super) const WAYS: [Way; 5] = [
     Way { name: "three kernels, 16 threads a node", kind: Kind::Three },
     Way { name: "16 threads, a node a block", kind: Kind::Shared(16) },
@@ -28,25 +28,25 @@ pub(super) const WAYS: [Way; 5] = [
     Way { name: "a thread a node", kind: Kind::Alone(64) },
     Way { name: "a thread a node, 16 where few", kind: Kind::Chosen(64) },
 ];
-/// What goes with transfers unless others are named.
+/// The way measured with transfers, unless others are named.
 pub(super) const TRAVELS: &Way = &WAYS[4];
-/// The kernels of `Kind::Three` in their order, with threads of a block and nodes of a thread.
+/// The kernels of `Kind::Three`, in order, with threads per block and nodes per thread.
 const THREE: [(&str, u32, f64); 3] = [("pack", 1, 1.0), ("rounds", 16, 1.0 / 16.0), ("rewrite", 1, 4.0)];
-/// Bytes of `work` for each node.
+/// Bytes of `work` per node.
 pub(super) const WORK: usize = 896;
 /// A kernel of a level.
 pub(super) struct Step {
     pub name: String,
-    /// Threads of a block.
+    /// Threads per block.
     pub threads: u32,
-    /// Nodes of a thread.
+    /// Nodes per thread.
     pub nodes: f64,
     /// Bytes of dynamic shared memory.
     pub shared: usize,
 }
 
 impl Way {
-    /// The kernels of a level of so many nodes, of so many words each.
+    /// The kernels for a level of `nodes` nodes, with `words` words each.
     pub fn steps(&self, nodes: u32, processors: usize, words: usize) -> Vec<Step> {
         let alone = |threads| Step { name: format!("md6_alone_{words}"), threads, nodes: 1.0, shared: 0 };
         let shared = |threads: u32| Step {
@@ -65,7 +65,7 @@ impl Way {
         }
     }
 
-    /// Whether it is the publication's, which has `work` as one parameter more.
+    /// Whether it is the publication's way, which takes `work` as an additional parameter.
     pub fn has_three(&self) -> bool {
         matches!(self.kind, Kind::Three)
     }

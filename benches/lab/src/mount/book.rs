@@ -1,15 +1,15 @@
-//! Collects what was measured and makes the report of it.
+//! Collects measured values and produces the report.
 
 use crate::report::{Axis, Cell, Column, Plot, Report, Section, Spread, Table, binary};
 use std::collections::HashMap;
 
-/// One thing that is measured, of every contender.
+/// A quantity that is measured for every contender.
 #[derive(Debug, Clone, PartialEq)]
 struct Measure {
     group: &'static str,
     name: String,
     unit: String,
-    /// Where on the abscissa, if it is a point of a line.
+    /// Abscissa, if it is a point of a line.
     at: Option<f64>,
 }
 
@@ -22,12 +22,12 @@ pub struct Book {
 }
 
 impl Book {
-    /// An empty one for these contenders.
+    /// An empty book for these contenders.
     pub fn new(contenders: Vec<String>) -> Self {
         Book { contenders, ..Book::default() }
     }
 
-    /// Notes a value of a contender, by its place.
+    /// Records a value of a contender, given by its index.
     pub fn put(
         &mut self,
         contender: usize,
@@ -117,7 +117,8 @@ impl Book {
         plot
     }
 
-    /// A row for each measure with every contender's median, and how many times as good ours is as two others.
+    /// A row for each measure with every contender's median, and how many times better ours is than two
+    /// others.
     fn wide(&self, group: &str, members: &[usize]) -> Table {
         const OTHERS: [&str; 2] = ["gocryptfs", "pass-through"];
         let place = |name: &str| self.contenders.iter().position(|called| called == name);
@@ -175,7 +176,7 @@ impl Book {
     }
 }
 
-/// Whether more of a unit is better.
+/// Whether higher values of this unit are better.
 fn is_rate(unit: &str) -> bool {
     matches!(unit, "GB/s" | "kIOPS")
 }

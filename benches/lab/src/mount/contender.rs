@@ -13,7 +13,7 @@ use warpcrypt::{
     engine,
 };
 
-/// The names of all that could take part, in the order of their colours.
+/// Names of all possible contenders, in the order of their colours.
 pub const NAMES: [&str; 14] = [
     "tmpfs",
     "gocryptfs",
@@ -31,15 +31,15 @@ pub const NAMES: [&str; 14] = [
     "kuznyechik cpu",
 ];
 
-/// What every peer is unlocked with: there is nothing to protect.
+/// Password for all peers: there is nothing to protect.
 const PASSWORD: &str = "benchmark";
 
 /// A filesystem that takes part.
 #[derive(Debug, Clone)]
 pub struct Contender {
-    /// Its name in tables and plots.
+    /// Name in tables and plots.
     pub name: String,
-    /// Whether it takes part without being named.
+    /// Whether it takes part by default.
     pub is_usual: bool,
     tool: Tool,
 }
@@ -52,7 +52,7 @@ enum Tool {
         memory: bool,
     },
     Warpcrypt(Vault),
-    /// Another build, as it is by default.
+    /// Another build, with default settings.
     Before(PathBuf),
     Gocryptfs,
     Securefs,
@@ -60,7 +60,7 @@ enum Tool {
     Cryfs,
 }
 
-/// A vault and how it is mounted, in the words of the command line.
+/// A vault and how it is mounted, in the terms of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Vault {
     cipher: &'static str,
@@ -85,18 +85,18 @@ impl Vault {
     }
 }
 
-/// Where a contender keeps what it needs.
+/// The paths that a contender uses.
 pub struct Place {
-    /// The directory that is encrypted.
+    /// The encrypted directory.
     pub store: PathBuf,
-    /// Where it is mounted.
+    /// The mount point.
     pub mount: PathBuf,
-    /// Its password or key.
+    /// The file with its password or key.
     pub key: PathBuf,
 }
 
 impl Contender {
-    /// All that can take part on this machine, and the build `before`.
+    /// All contenders available on this machine, and the build `before`.
     pub fn all(dir: &Path, before: Option<&Path>) -> Vec<Contender> {
         let named = |name: &str, tool| Contender { name: name.to_owned(), is_usual: true, tool };
         let vault = |name: &str, vault| named(name, Tool::Warpcrypt(vault));
@@ -135,7 +135,7 @@ impl Contender {
         all
     }
 
-    /// The store itself, and a vault of every cipher and key size on every engine of this machine.
+    /// The store itself, and a vault for every cipher and key size on every engine of this machine.
     pub fn ciphers(dir: &Path) -> Vec<Contender> {
         let mut all = vec![Contender { name: store_name(dir), is_usual: true, tool: Tool::Store }];
         let engines: &[&str] = if engine::gpus().is_ok() { &["cpu", "gpu"] } else { &["cpu"] };
@@ -149,15 +149,15 @@ impl Contender {
         all
     }
 
-    /// Whether what is read back is what was written.
+    /// Whether written data can be read back.
     pub fn keeps_data(&self) -> bool {
         !matches!(self.tool, Tool::Plain { memory: true, .. })
     }
 
-    /// Makes its empty store.
+    /// Creates its empty store.
     ///
     /// # Errors
-    /// If a directory cannot be made or the filesystem's own program fails.
+    /// If a directory cannot be created, or the filesystem's own program fails.
     pub fn prepare(&self, place: &Place) -> Outcome {
         let made = [&place.store, &place.mount].into_iter().try_for_each(fs::create_dir_all);
         made.and_then(|()| fs::write(&place.key, format!("{PASSWORD}-{PASSWORD}\n")))
@@ -191,13 +191,13 @@ impl Contender {
             Tool::Securefs => {
                 command.args(["create", "--pass", PASSWORD, "-r", "1"]).arg(&place.store);
             }
-            // These make the store at their first mount.
+            // These create the store on the first mount.
             Tool::Store | Tool::Plain { .. } | Tool::Encfs | Tool::Cryfs => return None,
         }
         Some(command)
     }
 
-    /// The process that serves the mount in the foreground; `None` if the store is used as it is.
+    /// The command that serves the mount in the foreground; `None` if the store is used directly.
     pub fn serve(&self, place: &Place) -> Option<Command> {
         let (store, mount) = (&place.store, &place.mount);
         let mut command = Command::new(self.program());
@@ -240,7 +240,7 @@ impl Contender {
         Some(command)
     }
 
-    /// What the serving process reads first.
+    /// Writes the input that the serving process reads first.
     pub fn greet(&self, to: &mut impl Write) -> io::Result<()> {
         match self.tool {
             Tool::Encfs | Tool::Cryfs => writeln!(to, "{PASSWORD}"),
@@ -257,7 +257,7 @@ impl Contender {
     }
 }
 
-/// What the directory lies on.
+/// Name of the filesystem that contains the directory.
 fn store_name(dir: &Path) -> String {
     const TMPFS: u64 = 0x0102_1994;
     let kind = rustix::fs::statfs(dir).map(|about| about.f_type as u64);

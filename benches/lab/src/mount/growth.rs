@@ -1,4 +1,4 @@
-//! What a file costs by its size, and a directory by the number of its files.
+//! The cost of a file by its size, and of a directory by the number of its files.
 
 use super::{
     Context,
@@ -14,19 +14,20 @@ use std::{
 };
 use warpcrypt::cli::lab::{Failure, Outcome};
 
-/// Bytes of one read or write of a large file.
+/// Bytes per read or write of a large file.
 const BLOCK: usize = 1 << 20;
-/// Of small files so many are taken that they have this many bytes together, …
+/// The number of small files is chosen so that they total this many bytes, …
 const TOGETHER: u64 = 64 << 20;
-/// … but no more than this many files.
+/// … but there are no more than this many.
 const MOST_FILES: u64 = 256;
 /// Bytes of a file in a large directory.
 const LITTLE: usize = 100;
 
-/// Writes files of 1 KiB, 4 KiB, … up to the context's largest, then reads all of them. Reports gigabytes a second.
+/// Writes files of 1 KiB, 4 KiB, … up to the context's largest, then reads them all. Reports gigabytes per
+/// second.
 ///
 /// # Errors
-/// Of any read or write.
+/// If a read or write fails.
 pub fn sizes(context: &Context, live: &mut Live, put: &mut dyn FnMut(&str, &str, f64, f64)) -> Outcome {
     let failed = |size: u64| move |e: io::Error| Failure::io(format!("files of {size} bytes"), &e);
     let mut rate = |name: &str, size: u64, bytes: u64, start: Instant| {
@@ -41,10 +42,10 @@ pub fn sizes(context: &Context, live: &mut Live, put: &mut dyn FnMut(&str, &str,
         written.push((size, files, folder));
         context.interrupt.check()?;
         if bytes < files * size {
-            break; // The time was over: larger ones would say the same.
+            break; // The time was up; larger files would give the same rate.
         }
     }
-    // Once for all sizes: mounting takes longer than most of what is measured here.
+    // Once for all sizes: mounting takes longer than most of the measurements here.
     live.remount()?;
     for (size, files, folder) in &written {
         let start = Instant::now();
@@ -55,7 +56,7 @@ pub fn sizes(context: &Context, live: &mut Live, put: &mut dyn FnMut(&str, &str,
     written.iter().try_for_each(|(size, _, folder)| fs::remove_dir_all(folder).map_err(failed(*size)))
 }
 
-/// The sizes of files in bytes, and how many files there are of each.
+/// File sizes in bytes, with the number of files of each size.
 pub fn sizes_up_to(largest: u64) -> impl Iterator<Item = (u64, u64)> {
     iter::successors(Some(1 << 10), |size| Some(size * 4))
         .take_while(move |size| *size <= largest)
@@ -105,11 +106,11 @@ fn read_files(context: &Context, folder: &Path, files: u64) -> io::Result<u64> {
     Ok(total)
 }
 
-/// Makes, lists and removes 1, 10, 100, … files in one directory, up to the context's most. Reports
-/// microseconds for each file.
+/// Creates, lists and removes 1, 10, 100, … files in one directory, up to the context's maximum. Reports
+/// microseconds per file.
 ///
 /// # Errors
-/// Of any operation.
+/// If an operation fails.
 pub fn counts(context: &Context, live: &mut Live, put: &mut dyn FnMut(&str, &str, f64, f64)) -> Outcome {
     let mut files = 1;
     while files <= context.most {
@@ -131,7 +132,7 @@ pub fn counts(context: &Context, live: &mut Live, put: &mut dyn FnMut(&str, &str
         lap("remove a file, by files in the directory", start, listed);
         context.interrupt.check()?;
         if made < files {
-            break; // The time was over.
+            break; // The time was up.
         }
         files *= 10;
     }

@@ -1,4 +1,4 @@
-//! A contender that is mounted, and what its process has used.
+//! A mounted contender, and the resources that its process has used.
 
 use super::{
     contender::{Contender, Place},
@@ -17,11 +17,11 @@ use warpcrypt::{
     fuse,
 };
 
-/// How long a mount may take to appear, and its process to end.
+/// Time limit for a mount to appear, and for its process to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A mounted contender; dropping it unmounts and removes all that it stored.
+/// A mounted contender. Dropping it unmounts it and removes everything that it stored.
 pub struct Live<'a> {
     contender: &'a Contender,
     folder: PathBuf,
@@ -30,7 +30,7 @@ pub struct Live<'a> {
 }
 
 impl<'a> Live<'a> {
-    /// Makes and mounts `contender` in a new folder below `dir`.
+    /// Prepares and mounts `contender` in a new folder below `dir`.
     ///
     /// # Errors
     /// If its program fails, or the mount does not appear.
@@ -44,12 +44,12 @@ impl<'a> Live<'a> {
         Ok(live)
     }
 
-    /// Where to work.
+    /// The directory to work in.
     pub fn dir(&self) -> &Path {
         if self.server.is_some() { &self.place.mount } else { &self.place.store }
     }
 
-    /// Unmounts and mounts again: nothing is left in the kernel's caches.
+    /// Unmounts and remounts, so that nothing is left in the kernel's caches.
     ///
     /// # Errors
     /// As [`Live::start`].
@@ -63,7 +63,7 @@ impl<'a> Live<'a> {
         let failed = |e: &io::Error| Failure::io(&self.contender.name, e);
         let log = fs::File::create(self.folder.join("log")).map_err(|e| failed(&e))?;
         let errors = log.try_clone().map_err(|e| failed(&e))?;
-        // A group of its own: Ctrl-C is for the benchmark, which then unmounts.
+        // A separate process group: Ctrl-C is for the benchmark, which then unmounts.
         let spawned = command.process_group(0).stdin(Stdio::piped()).stdout(log).stderr(errors).spawn();
         let mut server = spawned.map_err(|e| failed(&e))?;
         let greeted = server.stdin.take().map_or(Ok(()), |mut to| self.contender.greet(&mut to));
@@ -79,7 +79,7 @@ impl<'a> Live<'a> {
             }
             thread::sleep(PAUSE);
         }
-        // The first answer.
+        // Wait for the first answer.
         fs::metadata(&self.place.mount).map_err(|e| failed(&e)).map(drop)
     }
 
@@ -87,10 +87,10 @@ impl<'a> Live<'a> {
         matches!(mount_at(&self.place.mount), Ok(Some(mount)) if mount.fs_type.starts_with("fuse"))
     }
 
-    /// Unmounts and waits until its process has stored everything and ended.
+    /// Unmounts and waits until the process has stored everything and ended.
     ///
     /// # Errors
-    /// If it stays in use, or its process does not end.
+    /// If the mount stays in use, or the process does not end.
     pub fn unmount(&mut self) -> Outcome {
         let Some(mut server) = self.server.take() else { return Ok(()) };
         let start = Instant::now();
@@ -103,7 +103,7 @@ impl<'a> Live<'a> {
         }
         while matches!(server.try_wait(), Ok(None)) {
             if start.elapsed() > PATIENCE * 2 {
-                // Ours alone, by its handle.
+                // Kills only our own process, through its handle.
                 let _ = server.kill();
             }
             thread::sleep(PAUSE);
@@ -111,13 +111,13 @@ impl<'a> Live<'a> {
         Ok(())
     }
 
-    /// What the serving process and those that it started have used so far; `None` if there is none, or it may not be
-    /// looked at.
+    /// Resources used so far by the serving process and its descendants. `None` if there is none, or if it
+    /// may not be inspected.
     pub fn usage(&self) -> Option<Usage> {
         usage::of(self.server.as_ref()?.id())
     }
 
-    /// From here on the peak of memory counts anew, where that is allowed.
+    /// Restarts the measurement of peak memory, where that is permitted.
     pub fn reset_peak(&self) {
         if let Some(server) = &self.server {
             let _ = fs::write(format!("/proc/{}/clear_refs", server.id()), "5");
@@ -127,7 +127,7 @@ impl<'a> Live<'a> {
 
 impl Drop for Live<'_> {
     fn drop(&mut self) {
-        // What cannot be unmounted must not be emptied.
+        // Do not empty a folder that could not be unmounted.
         if self.unmount().is_ok() {
             let _ = fs::remove_dir_all(&self.folder);
         }

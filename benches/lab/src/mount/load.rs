@@ -1,4 +1,4 @@
-//! The load: threads that read and write with known content, as aligned as O_DIRECT wants it.
+//! The load: threads that read and write known content, aligned as O_DIRECT requires.
 
 use std::{
     io,
@@ -11,8 +11,8 @@ use warpcrypt::cli::lab::Interrupt;
 /// Alignment of every buffer: a page.
 const PAGE: usize = 4096;
 
-/// Runs `work` on so many threads, which start together; returns the time from the first start to the last
-/// end, and the sum of what they returned. `prepare` is not timed.
+/// Runs `work` on this many threads, which start together. Returns the time from the first start to the
+/// last end, and the sum of the results. `prepare` is not timed.
 ///
 /// # Errors
 /// The first error of any thread.
@@ -24,7 +24,7 @@ pub fn together<T>(
     let ready = Barrier::new(threads);
     let one = |number: usize| -> io::Result<(Instant, Instant, u64)> {
         let prepared = prepare(number);
-        // Also those that failed, or the others would wait for ever.
+        // Threads that failed must wait too, or the others would wait forever.
         ready.wait();
         let start = Instant::now();
         let part = work(number, prepared?)?;
@@ -42,7 +42,7 @@ pub fn together<T>(
     Ok((time, ended.iter().map(|(.., part)| part).sum()))
 }
 
-/// When a phase ends early: its time is over, or somebody pressed Ctrl-C.
+/// Ends a phase early: when its time is up, or after Ctrl-C.
 pub struct Limit<'a> {
     start: Instant,
     most: Duration,
@@ -50,7 +50,7 @@ pub struct Limit<'a> {
 }
 
 impl<'a> Limit<'a> {
-    /// From now on for `most`.
+    /// Starts now and lasts for `most`.
     pub fn new(most: Duration, interrupt: &'a Interrupt) -> Self {
         Limit { start: Instant::now(), most, interrupt }
     }
@@ -61,7 +61,7 @@ impl<'a> Limit<'a> {
     }
 }
 
-/// A page-aligned buffer of bytes that no filesystem takes for a hole or compresses.
+/// A page-aligned buffer whose bytes no filesystem can compress or treat as a hole.
 pub struct Block {
     bytes: Vec<u8>,
     start: usize,
@@ -69,7 +69,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// One of `len` bytes; different seeds give different bytes.
+    /// A block of `len` bytes. Different seeds give different bytes.
     pub fn new(len: usize, seed: u64) -> Self {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut bytes = vec![0; len + PAGE];
@@ -83,21 +83,21 @@ impl Block {
         Block { bytes, start, len }
     }
 
-    /// Its bytes.
+    /// The block's bytes.
     pub fn get(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..][..self.len]
     }
 
-    /// Writes what belongs at `offset` of file `file` into the block's first bytes.
+    /// Stamps the block's first bytes with `file` and `offset`.
     pub fn stamp(&mut self, file: usize, offset: u64) {
         let stamp = stamp(file, offset);
         self.get()[..16].copy_from_slice(&stamp);
     }
 
-    /// Checks that the block holds what was stamped for that place.
+    /// Checks that the block has the stamp for this file and offset.
     ///
     /// # Errors
-    /// If it does not.
+    /// If it has not.
     pub fn check(&mut self, file: usize, offset: u64) -> io::Result<()> {
         if self.get()[..16] == stamp(file, offset) {
             Ok(())

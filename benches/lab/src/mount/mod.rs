@@ -1,5 +1,5 @@
-//! `bench mount`: the mounted filesystem beside what lies below it, a filesystem without encryption, and every
-//! installed peer; in one run, one after the other, again and again.
+//! `bench mount`: compares the mounted filesystem with the underlying one, with a filesystem without
+//! encryption, and with every installed peer. They take turns, repeatedly, within one run.
 
 mod book;
 mod contender;
@@ -97,7 +97,7 @@ impl Group {
         }
     }
 
-    /// Its parts, each of which gets a mount of its own.
+    /// Its parts, each of which gets a separate mount.
     fn parts(self) -> Vec<Part> {
         match self {
             Group::Streams => [1, 4, 16].map(Part::Streams).to_vec(),
@@ -109,7 +109,7 @@ impl Group {
     }
 }
 
-/// What the load costs stands in a section of its own.
+/// Title of the separate section for resource usage.
 const COST: &str = "Processor time and memory of the mount's processes";
 
 #[derive(Debug, Clone, Copy)]
@@ -121,24 +121,24 @@ enum Part {
     Counts,
 }
 
-/// How much of everything.
+/// Amounts and limits of the load.
 pub struct Context {
-    /// Pause after the first mount, of every filesystem. Deriving the key from a password takes as long, which key
-    /// files spare; meanwhile GPUs are opened.
+    /// Pause after the first mount of every filesystem. Deriving the key from a password would take as
+    /// long, but key files avoid that. GPUs are opened during the pause.
     settle: Duration,
-    /// Bytes of a single stream.
+    /// Bytes per stream when there is only one.
     size: u64,
-    /// Longest time of a phase of streams.
+    /// Maximum duration of a phase of streams.
     limit: Duration,
-    /// Bytes of the file for random access, a power of two.
+    /// Bytes of the file for random access; a power of two.
     random_size: u64,
-    /// Longest time of a phase of random access.
+    /// Maximum duration of a phase of random access.
     random_limit: Duration,
     /// Bytes of the largest file.
     largest: u64,
-    /// Most files in a directory.
+    /// Maximum number of files in a directory.
     most: u64,
-    /// What is read must be what was written.
+    /// Check that the data read is the data written.
     verify: bool,
     interrupt: Interrupt,
 }
@@ -157,7 +157,7 @@ impl Context {
         }
     }
 
-    /// `largest`: MiB of the largest file, unless it has to be quick.
+    /// `largest`: MiB of the largest file, unless `is_quick`.
     fn usual(is_quick: bool, largest: u64, interrupt: Interrupt) -> Self {
         let quick = |usual, quick| if is_quick { quick } else { usual };
         Context {
@@ -174,7 +174,7 @@ impl Context {
     }
 }
 
-/// A folder that is removed at the end, whatever happens.
+/// A folder that is removed on drop.
 pub struct Folder(pub PathBuf);
 
 impl Drop for Folder {
@@ -224,10 +224,10 @@ struct Bench {
 }
 
 impl Bench {
-    /// In a new folder below `dir`.
+    /// Works in a new folder below `dir`.
     ///
     /// # Errors
-    /// If the folder cannot be made.
+    /// If the folder cannot be created.
     fn new(contenders: Vec<Contender>, dir: &Path, context: Context) -> Outcome<Self> {
         let folder = Folder(dir.join(format!("warpcrypt-bench-{}", std::process::id())));
         fs::create_dir(&folder.0).map_err(|e| Failure::io(folder.0.display(), &e))?;
@@ -235,13 +235,14 @@ impl Bench {
         Ok(Bench { contenders, book, context, archive: None, failures: Vec::new(), folder })
     }
 
-    /// Puts what was measured into the report, and who failed.
+    /// Adds the measurements and the failures to the report.
     fn finish(&self, report: &mut Report) {
         self.failures.iter().for_each(|(who, why)| report.about(who, format!("failed: {why}")));
         self.book.report(report);
     }
 
-    /// Every part with every contender before the next part, and all of it again; who begins changes.
+    /// Runs each part with every contender before the next part, and repeats this `runs` times, each time
+    /// beginning with another contender.
     fn measure(&mut self, runs: usize, groups: &[Group]) -> Outcome {
         let parts: Vec<(Group, Part)> =
             groups.iter().flat_map(|group| group.parts().into_iter().map(|part| (*group, part))).collect();
@@ -259,7 +260,7 @@ impl Bench {
         Ok(())
     }
 
-    /// One part with one contender. A contender that fails is noted and left out from then on.
+    /// Runs one part with one contender. A contender that fails is recorded and skipped from then on.
     fn turn(&mut self, place: usize, group: Group, part: Part, bar: &ProgressBar) -> Outcome {
         let contender = self.contenders[place].clone();
         if self.failures.iter().any(|(who, _)| *who == contender.name) {
@@ -289,7 +290,7 @@ impl Bench {
         match part {
             Part::Streams(streams) => streams::run(context, &mut live, streams, &mut bar)?,
             Part::Random => random::run(context, &mut live, &mut bar)?,
-            // Without data a tree of small files is the pass-through's.
+            // A filesystem without data would not differ from the pass-through here.
             Part::Small | Part::Sizes | Part::Counts if !context.verify => {}
             Part::Small => {
                 if let Some(archive) = archive {

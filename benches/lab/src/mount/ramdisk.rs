@@ -1,6 +1,6 @@
-//! `bench ramdisk`: whole files of random bytes, encrypted and decrypted through the mount on a RAM disk, with every
-//! cipher and key size, on the CPU and on the GPU. After a project of 2010 on a GeForce 8800 that set out to measure
-//! this; the chapter for its results is empty.
+//! `bench ramdisk`: whole files of random bytes, encrypted and decrypted through the mount on a RAM disk,
+//! with every cipher and key size, on the CPU and on the GPU. After a project of 2010 on a GeForce 8800
+//! that set out to measure this; its chapter for the results is empty.
 
 use super::{Bench, Context, Group, contender::Contender, growth::sizes_up_to};
 use crate::{ReportArgs, deliver, report::Report};
@@ -35,7 +35,7 @@ pub struct RamdiskArgs {
 /// Runs `bench ramdisk`.
 ///
 /// # Errors
-/// If there is no FUSE, nothing can be written in the directory, or a file of the report cannot be.
+/// If there is no FUSE, the directory is not writable, or a file of the report cannot be written.
 pub fn run(args: &RamdiskArgs) -> Outcome {
     fuse_available()?;
     let interrupt = Interrupt::watch()?;

@@ -1,4 +1,4 @@
-//! Reads and writes of 4 KiB at random places of one file, each place at most once.
+//! Reads and writes of 4 KiB at random offsets of one file, each offset at most once.
 
 use super::{
     Context,
@@ -15,17 +15,17 @@ use std::{
 };
 use warpcrypt::cli::lab::{Failure, Outcome};
 
-/// Bytes of one read or write.
+/// Bytes per read or write.
 const PIECE: usize = 4096;
-/// Bytes written at once while the file is made.
+/// Bytes per write while the file is created.
 const BLOCK: usize = 1 << 20;
-/// Odd, so that its multiples meet every place of a power of two.
+/// Odd, so that its multiples visit every index modulo a power of two.
 const STRIDE: u64 = 0x9E37_79B1;
 
-/// Each combination of reading and writing, through and past the kernel's cache, with 1 and 16 threads.
+/// Measures each combination of reading and writing, buffered and O_DIRECT, with 1 and 16 threads.
 ///
 /// # Errors
-/// Of any read or write; wrong bytes are one.
+/// If a read or write fails or returns wrong bytes.
 pub fn run(context: &Context, live: &mut Live, put: &mut dyn FnMut(&str, &str, f64)) -> Outcome {
     let path = live.dir().join("random");
     let pieces = context.random_size / PIECE as u64;
@@ -50,7 +50,7 @@ pub fn run(context: &Context, live: &mut Live, put: &mut dyn FnMut(&str, &str, f
                             put(&format!("processor, {name}"), "µs each", each);
                         }
                     }
-                    // O_DIRECT is not for every filesystem.
+                    // Some filesystems do not support O_DIRECT.
                     Err(e) if direct && e.kind() == io::ErrorKind::InvalidInput => {}
                     Err(e) => return Err(Failure::io(name, &e)),
                 }
@@ -77,7 +77,7 @@ fn make(path: &Path, context: &Context) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Reads or writes until the time is over or every place had its turn; the time includes a final fsync.
+/// Reads or writes until the time is up or every offset has been visited. The time includes a final fsync.
 fn phase(
     context: &Context,
     path: &Path,

@@ -1,4 +1,4 @@
-//! Many small files, with the programs that people use for them.
+//! Many small files, processed with common programs.
 
 use super::{Context, live::Live};
 use std::{
@@ -9,16 +9,16 @@ use std::{
 };
 use warpcrypt::cli::lab::{Code, Failure, Outcome};
 
-/// Files in one directory of the tree.
+/// Files per directory of the tree.
 const IN_FOLDER: usize = 15;
 
-/// The tree as an archive, made once.
+/// The tree as an archive, created once.
 pub struct Archive {
     path: PathBuf,
 }
 
 impl Archive {
-    /// Makes an archive of `files` files in folders: most of them small, as in a tree of sources.
+    /// Creates an archive of `files` files in folders. Most of them are small, as in a source tree.
     ///
     /// # Errors
     /// If `dir` has no room, or there is no `tar`.
@@ -33,7 +33,7 @@ impl Archive {
     }
 }
 
-/// Sizes follow a fixed sequence: two fifths below 1 KiB, two fifths to 8 KiB, the rest to 64 KiB.
+/// Sizes follow a fixed sequence: two fifths below 1 KiB, two fifths up to 8 KiB, the rest up to 64 KiB.
 fn fill(tree: &Path, files: usize) -> io::Result<()> {
     let mut state = 1_u64;
     let mut next = || {
@@ -52,7 +52,7 @@ fn fill(tree: &Path, files: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Unpacks the tree, reads it, lists it and removes it; mounts anew in between, so that nothing is cached.
+/// Unpacks, reads, lists and removes the tree, with a remount in between so that nothing is cached.
 ///
 /// # Errors
 /// If a program fails or is missing.

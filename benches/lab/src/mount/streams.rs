@@ -1,4 +1,4 @@
-//! Sequential streams: each thread writes, rewrites and reads a file of its own.
+//! Sequential streams: each thread writes, rewrites and reads a separate file.
 
 use super::{
     Context,
@@ -15,23 +15,23 @@ use std::{
 };
 use warpcrypt::cli::lab::{Failure, Outcome};
 
-/// The time that a phase took and the bytes that it moved.
+/// Duration of a phase, and the bytes that it moved.
 type Phase = io::Result<(Duration, u64)>;
 
-/// Bytes of one read or write.
+/// Bytes per read or write.
 const BLOCK: usize = 1 << 20;
 
-/// Writes new files, writes them again, and reads them, with so many streams at once.
+/// Writes new files, rewrites them, and reads them, with this many concurrent streams.
 ///
 /// # Errors
-/// Of any read or write; wrong bytes are one.
+/// If a read or write fails or returns wrong bytes.
 pub fn run(
     context: &Context,
     live: &mut Live,
     streams: usize,
     put: &mut dyn FnMut(&str, &str, f64),
 ) -> Outcome {
-    // More streams move more bytes together, so that a phase of many fast ones is not over at once.
+    // More streams move more bytes in total, so that a phase with many fast streams does not end too soon.
     let each = (context.size / streams.isqrt() as u64).next_multiple_of(BLOCK as u64);
     let times = if streams == 1 { "1 stream".to_owned() } else { format!("{streams} streams") };
     let dir = live.dir().to_owned();
@@ -61,7 +61,7 @@ fn path(dir: &Path, stream: usize) -> PathBuf {
     dir.join(format!("stream-{stream}"))
 }
 
-/// Bytes that reached the file, once they have been synchronised.
+/// Counts the bytes written to the files, and includes their fsync.
 fn write(context: &Context, dir: &Path, streams: usize, each: u64, new: bool) -> Phase {
     let open = |stream: usize| {
         let mut options = OpenOptions::new();
@@ -82,11 +82,11 @@ fn write(context: &Context, dir: &Path, streams: usize, each: u64, new: bool) ->
     })
 }
 
-/// Bytes that were read and are what was written.
+/// Counts the bytes read, after verifying them.
 fn read(context: &Context, dir: &Path, streams: usize) -> Phase {
     let open = |stream: usize| {
         let file = File::open(path(dir, stream))?;
-        // Not from the kernel's cache of the mount.
+        // Do not read from the kernel's cache of the mount.
         fadvise(&file, 0, None, Advice::DontNeed)?;
         Ok((file, Block::new(BLOCK, 0)))
     };

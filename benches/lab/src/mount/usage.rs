@@ -1,37 +1,38 @@
-//! What a process and those that it started have used: a mount may leave a part of its work to others, as to the process
-//! of a GPU.
+//! Resources used by a process and its descendants: a mount may delegate part of its work to other
+//! processes, such as a GPU's.
 
 use std::fs;
 
-/// What the processes have used.
+/// Resources that the processes have used.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
-    /// Processor seconds since their start, those of ended ones included.
+    /// Processor seconds since their start, including ended processes.
     pub cpu: f64,
-    /// The most memory that the first had since it was last reset, and what the others have now beyond what they share
-    /// with it; in bytes.
+    /// In bytes: the peak memory of the first process since the last reset, plus the current unshared
+    /// memory of the others.
     pub peak: u64,
 }
 
-/// A process as `/proc` has it.
+/// A process as described in `/proc`.
 struct Process {
     number: u32,
     parent: u32,
-    /// Ticks of itself and of the children that it has waited for.
+    /// Ticks of the process and of the children that it has waited for.
     used: u64,
 }
 
 impl Process {
     fn read(number: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-        // proc_pid_stat(5). The second field may hold blanks and ends with a parenthesis; these are those from the third on.
+        // proc_pid_stat(5). The second field may contain blanks and ends with a parenthesis; these are the
+        // fields from the third on.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         let used = fields.get(11..15)?.iter().map(|ticks| ticks.parse::<u64>());
         let used = used.sum::<Result<u64, _>>().ok()?;
         Some(Process { number, parent: fields.get(1)?.parse().ok()?, used })
     }
 
-    /// Bytes of a field of its `status`.
+    /// Bytes in a field of its `status`.
     fn memory(&self, field: &str) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.number)).ok()?;
         let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
@@ -39,17 +40,17 @@ impl Process {
     }
 }
 
-/// Of a process and all that descend from it; `None` if it is not there, or may not be looked at.
+/// Usage of a process and its descendants. `None` if it does not exist or may not be inspected.
 pub fn of(number: u32) -> Option<Usage> {
     let family = family(number)?;
     let ticks: u64 = family.iter().map(|process| process.used).sum();
-    // One that has just ended has none.
+    // A process that has just ended has none.
     let own = |child: &Process| ["RssAnon", "RssFile"].map(|field| child.memory(field).unwrap_or(0));
     let peak = family[0].memory("VmHWM")? + family[1..].iter().flat_map(own).sum::<u64>();
     Some(Usage { cpu: ticks as f64 / rustix::param::clock_ticks_per_second() as f64, peak })
 }
 
-/// The process, then all that descend from it.
+/// The process, followed by its descendants.
 fn family(number: u32) -> Option<Vec<Process>> {
     let mut family = vec![Process::read(number)?];
     let entries = fs::read_dir("/proc").ok()?.flatten();

@@ -1,5 +1,5 @@
-//! A filesystem without any encryption, to compare with: a pass-through written in the usual way, or with
-//! file contents that are dropped and made up, which shows what FUSE itself allows.
+//! A filesystem without any encryption, for comparison. It is either a conventional pass-through, or it
+//! drops file contents and returns made-up ones, which shows the limits of FUSE itself.
 
 mod nodes;
 
@@ -33,11 +33,11 @@ use std::{
 };
 use warpcrypt::cli::lab::{Failure, Outcome};
 
-/// How long the kernel may rely on names and attributes, as in a mount of a vault.
+/// How long the kernel may cache names and attributes; the same as for a mount of a vault.
 const LASTING: Duration = Duration::from_secs(60);
-/// Largest request.
+/// Maximum size of a request, in bytes.
 const REQUEST: usize = 1 << 20;
-/// Requests in the background at once.
+/// Maximum number of background requests.
 const BACKGROUND: u16 = 128;
 
 /// Arguments of the process behind such a mount.
@@ -58,7 +58,7 @@ pub struct PlainArgs {
     pub loops: Option<usize>,
 }
 
-/// Serves until it is unmounted.
+/// Serves the filesystem until it is unmounted.
 pub fn run(args: &PlainArgs) -> Outcome {
     let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
     let mut config = Config::default();
@@ -92,7 +92,7 @@ struct Open {
     node: Arc<Node>,
 }
 
-/// What is in a directory.
+/// The entries of a directory.
 type Names = Vec<(OsString, FileType)>;
 
 type Answer<T> = Result<T, Errno>;
@@ -159,7 +159,7 @@ impl Plain {
         })
     }
 
-    /// What was made belongs to the program that asked, not to this one; PostgreSQL insists on that.
+    /// Gives a new node to the user who requested it, not to the server's user; PostgreSQL requires that.
     fn owned(path: PathBuf, request: &Request) -> Answer<PathBuf> {
         if request.uid() != rustix::process::geteuid().as_raw() {
             std::os::unix::fs::lchown(&path, Some(request.uid()), Some(request.gid()))?;
@@ -167,7 +167,7 @@ impl Plain {
         Ok(path)
     }
 
-    /// A lookup that counts.
+    /// Looks up a path and counts the lookup.
     fn entry(&self, path: &Path) -> Answer<FileAttr> {
         fs::symlink_metadata(path)?;
         let (number, node) = self.nodes.found(path);
@@ -250,7 +250,7 @@ impl Filesystem for Plain {
             | InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO;
-        // Each of these keeps the kernel's own value where it refuses.
+        // If one of these is refused, the kernel's own value remains.
         let _ = config.add_capabilities(wanted & config.capabilities());
         let _ = config.set_max_write(REQUEST as u32);
         let _ = config.set_max_readahead(REQUEST as u32).or_else(|most| config.set_max_readahead(most));

@@ -1,4 +1,4 @@
-//! Which number the kernel knows a path by.
+//! The numbers by which the kernel knows paths.
 
 use parking_lot::Mutex;
 use std::{
@@ -10,24 +10,24 @@ use std::{
     },
 };
 
-/// The kernel's number of the root.
+/// The kernel's number for the root.
 const ROOT: u64 = 1;
 
 /// A file that the kernel knows.
 pub struct Node {
     path: Mutex<PathBuf>,
-    /// Bytes that were written to it and dropped: its size where no data is stored.
+    /// End of the bytes that were written and dropped: the file's size when no data is stored.
     pub size: AtomicU64,
 }
 
 impl Node {
-    /// Where it lies.
+    /// Current path of the file.
     pub fn path(&self) -> PathBuf {
         self.path.lock().clone()
     }
 }
 
-/// Numbers and paths, both ways.
+/// Maps numbers to paths and paths to numbers.
 pub struct Nodes(Mutex<Table>);
 
 struct Table {
@@ -37,7 +37,7 @@ struct Table {
 }
 
 impl Nodes {
-    /// Only the root.
+    /// Contains only the root.
     pub fn new(root: &Path) -> Self {
         let nodes =
             Nodes(Mutex::new(Table { next: ROOT, by_number: HashMap::new(), by_path: HashMap::new() }));
@@ -45,12 +45,12 @@ impl Nodes {
         nodes
     }
 
-    /// The node of a number.
+    /// The node with this number.
     pub fn get(&self, number: u64) -> Option<Arc<Node>> {
         self.0.lock().by_number.get(&number).map(|(node, _)| node.clone())
     }
 
-    /// Counts a lookup of a path; returns its number.
+    /// Counts a lookup of a path. Returns its number and node.
     pub fn found(&self, path: &Path) -> (u64, Arc<Node>) {
         let mut table = self.0.lock();
         if let Some(&number) = table.by_path.get(path)
@@ -67,7 +67,7 @@ impl Nodes {
         (number, node)
     }
 
-    /// Takes back so many lookups.
+    /// Takes back `count` lookups.
     pub fn forget(&self, number: u64, count: u64) {
         let mut table = self.0.lock();
         let Some((node, lookups)) = table.by_number.get_mut(&number) else { return };
@@ -81,19 +81,19 @@ impl Nodes {
         }
     }
 
-    /// A path is gone.
+    /// Removes a path that no longer exists.
     pub fn removed(&self, path: &Path) {
         self.0.lock().by_path.remove(path);
     }
 
-    /// What was at or below one path is now at or below another.
+    /// Updates all paths at or below `from`, which was renamed to `to`.
     pub fn renamed(&self, from: &Path, to: &Path) {
         let mut table = self.0.lock();
         let moved: Vec<(PathBuf, u64)> =
             table.by_path.iter().filter(|(p, _)| p.starts_with(from)).map(|(p, n)| (p.clone(), *n)).collect();
         for (old, number) in moved {
             let Ok(rest) = old.strip_prefix(from) else { continue };
-            // Joining with nothing would add a slash.
+            // Joining with an empty path would add a slash.
             let new = if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) };
             table.by_path.remove(&old);
             table.by_path.insert(new.clone(), number);
@@ -105,7 +105,7 @@ impl Nodes {
 }
 
 impl Node {
-    /// Notes that bytes up to `end` were written.
+    /// Records that bytes up to `end` were written.
     pub fn reaches(&self, end: u64) {
         self.size.fetch_max(end, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The page: everything in one file that any browser opens, without a script and without a network.
+//! The page: a single file for any browser, without scripts and without network access.
 
 use super::{Plot, Report, Section, Table, plot::Shape, svg, table::Cell};
 use plotters::style::RGBColor;
@@ -24,7 +24,7 @@ td.number { text-align: right; font-variant-numeric: tabular-nums; }
 details { margin-top: 1rem; } summary { cursor: pointer; color: #555; }
 ";
 
-/// Colours that most eyes tell apart, on white.
+/// Colours on white that most people can tell apart.
 const COLOURS: [RGBColor; 14] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -42,12 +42,12 @@ const COLOURS: [RGBColor; 14] = [
     RGBColor(160, 200, 0),
 ];
 
-/// Which colour each thing of a report has, as a place in `COLOURS`.
+/// The colour of each name in a report, as an index into `COLOURS`.
 pub(super) struct Palette(Vec<(String, usize)>);
 
 impl Palette {
-    /// Names take the colours one after the other. After the last one colours come again, but none that another name of
-    /// the same plot has, and none of those that the report gave away, as long as there are others.
+    /// Assigns the colours to the names in order. After the last one, colours are reused: if possible none that
+    /// another name in the same plot has, and none that belongs to a name listed by the report.
     fn of(report: &Report) -> Self {
         let plots: Vec<Vec<&str>> = report.sections.iter().flat_map(|s| &s.plots).map(Plot::names).collect();
         let given = report.names.len();
@@ -82,7 +82,7 @@ pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// The whole page. Writing to a string cannot fail, so the results of `write!` are dropped.
+/// Renders the whole page. Writing to a string cannot fail, so the results of `write!` are dropped.
 pub(super) fn page(report: &Report) -> String {
     let palette = Palette::of(report);
     let title = escape(&report.title);
@@ -112,7 +112,7 @@ fn put_section(page: &mut String, section: &Section, palette: &Palette) {
         *page += "</div>\n";
     }
     for table in &section.tables {
-        // Beside plots the numbers are for those who look for them.
+        // Next to plots, the numbers are collapsed.
         if section.plots.is_empty() && !table.is_for_files() {
             put_table(page, table);
         } else {

@@ -1,4 +1,4 @@
-//! Where, when and with what a report was made.
+//! The circumstances of a report: machine, date and program.
 
 use std::{
     env, fs, thread,
@@ -38,14 +38,14 @@ fn memory() -> String {
     kib.map_or("unknown".to_owned(), |kib| format!("{:.0} GiB", kib as f64 / f64::from(1 << 20)))
 }
 
-/// The day in UTC.
+/// The current day in UTC.
 fn today() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (year, month, day) = civil(seconds / 86_400);
     format!("{year:04}-{month:02}-{day:02}")
 }
 
-/// The Gregorian date so many days after 1970-01-01.
+/// The Gregorian date `days` days after 1970-01-01.
 fn civil(mut days: u64) -> (u64, usize, u64) {
     let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let mut year = 1970;

@@ -1,5 +1,5 @@
-//! What a measurement found: tables and plots, as text, CSV, JSON and one self-contained HTML page. Measures
-//! nothing.
+//! Results of a measurement: tables and plots, as text, CSV, JSON and one self-contained HTML page. It
+//! measures nothing itself.
 
 mod html;
 mod machine;
@@ -17,7 +17,7 @@ pub use table::{Cell, Column, Table, significant};
 use serde_json::{Value, json};
 use std::{fs, io, path::Path};
 
-/// A report: what was measured where and when, and sections of results.
+/// A report: a description of the measurement, and sections of results.
 #[derive(Debug, Clone)]
 pub struct Report {
     name: String,
@@ -27,7 +27,7 @@ pub struct Report {
     sections: Vec<Section>,
 }
 
-/// A part of a report: a heading, sentences, plots, and the tables with the same numbers.
+/// A part of a report: a heading, sentences, plots, and tables with the same numbers.
 #[derive(Debug, Clone, Default)]
 pub struct Section {
     heading: String,
@@ -37,8 +37,8 @@ pub struct Section {
 }
 
 impl Report {
-    /// An empty report. `name` begins the names of its files; machine, date, version and command line are
-    /// taken from the process.
+    /// An empty report. The names of its files begin with `name`. Machine, date, version and command line
+    /// are determined automatically.
     pub fn new(name: &str, title: &str) -> Self {
         Report {
             name: name.to_owned(),
@@ -49,13 +49,13 @@ impl Report {
         }
     }
 
-    /// Adds a line to what is said about the run.
+    /// Adds a line to the description of the run.
     pub fn about(&mut self, what: &str, value: impl Into<String>) {
         self.about.push((what.to_owned(), value.into()));
     }
 
-    /// Gives these names the first colours, whether they are plotted or not: so they have the same ones in every
-    /// report that does so. Other names follow as they come.
+    /// Gives these names the first colours, whether they are plotted or not, so that they have the same
+    /// colours in all reports that do so. Other names follow in order of appearance.
     pub fn colours(&mut self, names: impl IntoIterator<Item = impl Into<String>>) {
         self.names.extend(names.into_iter().map(Into::into));
     }
@@ -65,14 +65,14 @@ impl Report {
         self.sections.push(section);
     }
 
-    /// As text for a terminal: the tables, without plots.
+    /// Text for a terminal: the tables, without plots.
     pub fn to_text(&self) -> String {
         let about = self.about.iter().map(|(what, value)| format!("{what:<10}{value}\n"));
         let sections = self.sections.iter().map(Section::to_text);
         format!("{}\n{}{}", self.title, about.collect::<String>(), sections.collect::<String>())
     }
 
-    /// As JSON: `about`, and the rows of every table as objects whose keys are the columns' names and units.
+    /// JSON: `about`, and the rows of every table as objects keyed by the columns' names and units.
     pub fn to_json(&self) -> Value {
         let about: serde_json::Map<String, Value> =
             self.about.iter().map(|(what, value)| (what.clone(), json!(value))).collect();
@@ -84,13 +84,13 @@ impl Report {
         })
     }
 
-    /// As one HTML page that needs nothing else: plots as inline SVG, each thing in one colour everywhere.
+    /// A self-contained HTML page, with plots as inline SVG. Each name has one colour throughout.
     pub fn to_html(&self) -> String {
         html::page(self)
     }
 
-    /// Writes `NAME.json`, `NAME.html` and a CSV file for each table, `NAME-TABLE.csv`, into `folder`, which
-    /// is made if it is missing.
+    /// Writes `NAME.json`, `NAME.html`, and a CSV file `NAME-TABLE.csv` for each table, into `folder`,
+    /// which is created if it is missing.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -119,7 +119,7 @@ impl Section {
         self
     }
 
-    /// Adds a plot; plots stand above the tables.
+    /// Adds a plot. Plots are shown above the tables.
     #[must_use]
     pub fn plot(mut self, plot: Plot) -> Self {
         self.plots.push(plot);

@@ -1,8 +1,8 @@
-//! What a plot shows, without how it is drawn.
+//! The content of a plot, independent of how it is drawn.
 
 use super::Spread;
 
-/// How an axis counts.
+/// Scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// From zero, in even steps.
@@ -15,7 +15,7 @@ pub(super) enum Kind {
     Bytes,
 }
 
-/// An axis: what it counts, in which unit, on which scale.
+/// An axis: its label, unit and scale.
 #[derive(Debug, Clone)]
 pub struct Axis {
     pub(super) label: String,
@@ -24,7 +24,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// From zero in even steps.
+    /// A linear axis that starts at zero.
     pub fn linear(label: &str, unit: &str) -> Self {
         Axis { label: label.to_owned(), unit: unit.to_owned(), kind: Kind::Linear }
     }
@@ -44,7 +44,7 @@ impl Axis {
         Axis { label: label.to_owned(), unit: String::new(), kind: Kind::Bytes }
     }
 
-    /// What stands beside the axis.
+    /// Text next to the axis.
     pub(super) fn title(&self) -> String {
         let scale = if matches!(self.kind, Kind::Log | Kind::Doubling) { ", log scale" } else { "" };
         if self.unit.is_empty() {
@@ -55,21 +55,21 @@ impl Axis {
     }
 }
 
-/// Points of one thing, in the order in which they are joined.
+/// A line through points, in the order in which they are joined.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// Whose points these are: the same name has the same colour in the whole report.
+    /// A name has the same colour in the whole report.
     pub name: String,
-    /// Abscissa and ordinate. On a logarithmic axis those not above zero are left out.
+    /// Abscissa and ordinate. On a logarithmic axis, values that are not positive are omitted.
     pub points: Vec<(f64, f64)>,
 }
 
-/// A bar with a mark from the lowest to the highest run.
+/// A bar, with a mark from the lowest to the highest run.
 #[derive(Debug, Clone)]
 pub struct Bar {
-    /// Whose bar this is: the same name has the same colour in the whole report.
+    /// A name has the same colour in the whole report.
     pub name: String,
-    /// How long it is; `None` if that was not measured.
+    /// Length of the bar; `None` if it was not measured.
     pub value: Option<Spread>,
 }
 
@@ -87,17 +87,17 @@ pub(super) enum Shape {
 }
 
 impl Plot {
-    /// Lines through points.
+    /// A plot of lines.
     pub fn lines(title: &str, x: Axis, y: Axis) -> Self {
         Plot { title: title.to_owned(), shape: Shape::Lines { x, y, lines: Vec::new() } }
     }
 
-    /// Horizontal bars, one below the other, each with its name and value.
+    /// A plot of horizontal bars, one below the other, each with its name and value.
     pub fn bars(title: &str, axis: Axis) -> Self {
         Plot { title: title.to_owned(), shape: Shape::Bars { axis, bars: Vec::new() } }
     }
 
-    /// Adds a line; a plot of bars has none.
+    /// Adds a line. Has no effect on a plot of bars.
     #[must_use]
     pub fn line(mut self, name: &str, points: Vec<(f64, f64)>) -> Self {
         if let Shape::Lines { lines, .. } = &mut self.shape {
@@ -106,7 +106,7 @@ impl Plot {
         self
     }
 
-    /// Adds a bar; a plot of lines has none.
+    /// Adds a bar. Has no effect on a plot of lines.
     #[must_use]
     pub fn bar(mut self, name: &str, value: Option<Spread>) -> Self {
         if let Shape::Bars { bars, .. } = &mut self.shape {
@@ -115,7 +115,7 @@ impl Plot {
         self
     }
 
-    /// The names of what it shows.
+    /// The names of its lines or bars.
     pub(super) fn names(&self) -> Vec<&str> {
         match &self.shape {
             Shape::Lines { lines, .. } => lines.iter().map(|line| line.name.as_str()).collect(),

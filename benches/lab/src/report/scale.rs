@@ -1,10 +1,10 @@
-//! From values to places on an axis: linear and logarithmic, with marks at round values.
+//! Maps values to positions on an axis, linear or logarithmic, with marks at round values.
 
 use super::{plot::Kind, table::significant};
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use std::ops::Range;
 
-/// Marks on an axis at most.
+/// Maximum number of marks on an axis.
 const MOST_MARKS: usize = 10;
 
 /// One axis of a plot.
@@ -17,7 +17,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// An axis on which all of `values` have a place.
+    /// An axis that covers all of `values`.
     pub(super) fn over(kind: Kind, values: impl Iterator<Item = f64>) -> Self {
         let fit: Vec<f64> = values.filter(|v| v.is_finite() && (kind == Kind::Linear || *v > 0.0)).collect();
         let low = fit.iter().copied().fold(f64::INFINITY, f64::min);
@@ -52,18 +52,18 @@ impl Scale {
         }
     }
 
-    /// The axis's first value: where bars begin.
+    /// The axis's first value, where bars begin.
     pub(super) fn start(&self) -> f64 {
         self.from
     }
 
-    /// Whether `value` has a place on it.
+    /// Whether `value` has a position on the axis.
     pub(super) fn has(&self, value: f64) -> bool {
         value.is_finite() && (self.kind == Kind::Linear || value > 0.0)
     }
 }
 
-/// 1, 2 or 5 times a power of ten, the first that is not below `least`.
+/// The smallest number of the form 1, 2 or 5 times a power of ten that is not below `least`.
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     [1.0, 2.0, 5.0, 10.0]
@@ -73,14 +73,14 @@ fn round_step(least: f64) -> f64 {
         .unwrap_or(power)
 }
 
-/// Powers of two around the values.
+/// Powers of two that enclose the values.
 fn binary_marks(low: f64, high: f64) -> Vec<f64> {
     let first = low.log2().floor() as i32;
     let last = (high.log2().ceil() as i32).max(first + 1);
     (first..=last).map(|power| 2_f64.powi(power)).collect()
 }
 
-/// 1, 2 and 5 times powers of ten around the values; powers of ten alone where they are many.
+/// 1, 2 and 5 times powers of ten that enclose the values; only powers of ten if there are many.
 fn decimal_marks(low: f64, high: f64) -> Vec<f64> {
     let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
     if last - first > 3 {
@@ -127,7 +127,7 @@ impl ValueFormatter<f64> for Scale {
     }
 }
 
-/// Bytes in the largest unit of which there is at least one: `1 KiB`, `1.5 MiB`.
+/// A number of bytes in the largest unit that gives at least one: `1 KiB`, `1.5 MiB`.
 pub fn binary(bytes: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let power = ((bytes.log2() / 10.0).floor().max(0.0) as usize).min(units.len() - 1);
@@ -144,7 +144,7 @@ fn decimal(value: f64) -> String {
     }
 }
 
-/// Three significant digits without zeros at the end.
+/// Three significant digits, without trailing zeros.
 fn trimmed(value: f64) -> String {
     let text = significant(value);
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }

@@ -1,18 +1,18 @@
-//! What several runs of one measurement say together.
+//! Summary of several runs of one measurement.
 
-/// Median, lowest and highest of several runs.
+/// Median, lowest and highest value of several runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
-    /// The middle value, or the mean of the two in the middle.
+    /// The middle value, or the mean of the two middle ones.
     pub median: f64,
-    /// The lowest.
+    /// The lowest value.
     pub low: f64,
-    /// The highest.
+    /// The highest value.
     pub high: f64,
 }
 
 impl Spread {
-    /// Of the finite values among these; `None` if there are none.
+    /// Summarises the finite values; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);

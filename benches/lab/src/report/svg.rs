@@ -13,11 +13,11 @@ use plotters::{
 };
 
 const LINES_WIDTH: u32 = 640;
-/// Beside the names of bars.
+/// Width without the names of the bars, in pixels.
 const BARS_WIDTH: u32 = 300;
-/// Room for the names of bars at least.
+/// Minimum width for the names of the bars, in pixels.
 const NAMES_WIDTH: u32 = 140;
-/// Room for a letter of a name, most being narrower.
+/// Width per letter of a name, in pixels; most letters are narrower.
 const LETTER_WIDTH: u32 = 7;
 const LINES_HEIGHT: u32 = 380;
 const BAR_HEIGHT: u32 = 24;
@@ -28,7 +28,7 @@ const GRID: RGBColor = RGBColor(222, 222, 222);
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), String>;
 
-/// The plot as an `svg` element. A plot that cannot be drawn becomes a paragraph that says so.
+/// The plot as an `svg` element. If it cannot be drawn, a paragraph with the error.
 pub(super) fn draw(plot: &Plot, palette: &Palette) -> String {
     let mut svg = String::new();
     let drawn = match &plot.shape {
@@ -93,10 +93,10 @@ fn draw_lines(area: &Area, (x, y): (&Axis, &Axis), lines: &[Line], palette: &Pal
     area.present().map_err(said)
 }
 
-/// `names`: room for the names, in pixels.
+/// `names`: width for the names, in pixels.
 fn draw_bars(area: &Area, axis: &Axis, (bars, names): (&[Bar], u32), palette: &Palette) -> Drawn {
     let values = bars.iter().filter_map(|bar| bar.value);
-    // Room for the number at the end of the longest bar.
+    // Leaves room for the number at the end of the longest bar.
     let scale = Scale::over(axis.kind, values.flat_map(|value| [value.high, value.median * 1.15]));
     let rows: RangedCoordf64 = (bars.len().max(1) as f64..0.0).into();
     let mut chart = ChartBuilder::on(area)

@@ -1,8 +1,8 @@
-//! Tables of results: typed cells, columns with units.
+//! Tables of results: typed cells, and columns with units.
 
 use serde_json::{Map, Value, json};
 
-/// One value.
+/// A value in a table.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cell {
     /// Words.
@@ -52,7 +52,7 @@ impl<T: Into<Cell>> From<Option<T>> for Cell {
 }
 
 impl Cell {
-    /// For people: three significant digits of a number.
+    /// Display form: numbers with three significant digits.
     pub(super) fn shown(&self) -> String {
         match self {
             Cell::Text(text) => text.clone(),
@@ -62,7 +62,7 @@ impl Cell {
         }
     }
 
-    /// For programs: every digit.
+    /// Exact form for programs, with every digit.
     fn exact(&self) -> String {
         match self {
             Cell::Number(number) => number.to_string(),
@@ -84,7 +84,7 @@ impl Cell {
     }
 }
 
-/// A number with three significant digits, and all of those before the point.
+/// A number with three significant digits, but never fewer than its integer part has.
 pub fn significant(number: f64) -> String {
     if number == 0.0 || !number.is_finite() {
         return number.to_string();
@@ -94,7 +94,7 @@ pub fn significant(number: f64) -> String {
     format!("{number:.places$}")
 }
 
-/// What stands in a column.
+/// The name and unit of a column.
 #[derive(Debug, Clone)]
 pub struct Column {
     name: String,
@@ -102,17 +102,17 @@ pub struct Column {
 }
 
 impl Column {
-    /// Words.
+    /// A column of text.
     pub fn text(name: &str) -> Self {
         Column { name: name.to_owned(), unit: String::new() }
     }
 
-    /// Numbers of a unit; an empty one for plain counts.
+    /// A column of numbers with a unit; an empty unit for plain counts.
     pub fn number(name: &str, unit: &str) -> Self {
         Column { name: name.to_owned(), unit: unit.to_owned() }
     }
 
-    /// `name [unit]`: what heads the column everywhere, and the key in JSON.
+    /// `name [unit]`: the heading in all formats, and the key in JSON.
     pub(super) fn head(&self) -> String {
         if self.unit.is_empty() { self.name.clone() } else { format!("{} [{}]", self.name, self.unit) }
     }
@@ -128,7 +128,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table; `name` becomes part of its CSV file's name.
+    /// An empty table. `name` becomes part of its CSV file's name.
     pub fn new(name: &str, columns: impl IntoIterator<Item = Column>) -> Self {
         Table {
             name: name.to_owned(),
@@ -138,19 +138,19 @@ impl Table {
         }
     }
 
-    /// Leaves it out where a person reads in a terminal.
+    /// Omits the table from terminal output.
     #[must_use]
     pub fn only_in_files(mut self) -> Self {
         self.only_in_files = true;
         self
     }
 
-    /// Whether it is left out there.
+    /// Whether the table is omitted from terminal output.
     pub(super) fn is_for_files(&self) -> bool {
         self.only_in_files
     }
 
-    /// Adds a row; missing cells at its end stay empty, and surplus ones are dropped.
+    /// Adds a row. Missing cells at its end stay empty, and surplus cells are dropped.
     pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         let mut row: Vec<Cell> = cells.into_iter().collect();
         row.resize(self.columns.len(), Cell::Empty);
@@ -169,7 +169,7 @@ impl Table {
         &self.rows
     }
 
-    /// Columns aligned with blanks, numbers to the right.
+    /// Columns aligned with blanks; numbers are right-aligned.
     pub(super) fn to_text(&self) -> String {
         let mut lines: Vec<Vec<String>> = vec![self.heads().collect()];
         lines.extend(self.rows.iter().map(|row| row.iter().map(Cell::shown).collect()));
@@ -189,7 +189,7 @@ impl Table {
         text
     }
 
-    /// As RFC 4180 has it, but with line feeds alone.
+    /// CSV according to RFC 4180, but with plain line feeds.
     pub(super) fn to_csv(&self) -> String {
         let line = |cells: Vec<String>| -> String {
             let quoted: Vec<String> = cells.into_iter().map(quote).collect();

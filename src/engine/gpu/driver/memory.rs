@@ -1,4 +1,4 @@
-//! Memory of the device, and memory of the host that the device reads and writes.
+//! Device memory, and host memory that the device reads and writes.
 
 use super::{Context, DriverError, Result, check};
 use crate::engine::buffer::Mapping;
@@ -11,10 +11,10 @@ use std::{
 };
 use zeroize::Zeroize;
 
-/// Large memory begins at a multiple of this, so that it can lie in few pages: the device then copies faster.
+/// Alignment of large memory, so that it can occupy few pages: the device then copies faster.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Memory of the device, 256-byte aligned.
+/// Device memory, aligned to 256 bytes.
 pub struct DeviceMemory {
     address: sys::CUdeviceptr,
     len: usize,
@@ -22,24 +22,24 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Bytes with unspecified content.
+    /// Allocates bytes with unspecified content.
     ///
     /// # Errors
-    /// What the driver says: out of memory.
+    /// The driver's error, such as out of memory.
     pub fn new(context: &Arc<Context>, len: usize) -> Result<Self> {
         context.enter()?;
         let mut address = 0;
-        // SAFETY: writes an address to a live place.
+        // SAFETY: writes an address to a live variable.
         unsafe { call!(cuMemAlloc_v2(&mut address, len))? };
         Ok(DeviceMemory { address, len, context: context.clone() })
     }
 
-    /// The address of the byte at `at`, as kernels take it.
+    /// The address of the byte at `at`, in the form that kernels take.
     pub fn address(&self, at: usize) -> u64 {
         self.address + at as u64
     }
 
-    /// Whether `len` bytes from `at` on are in it.
+    /// Whether the `len` bytes at `at` are within this memory.
     pub fn holds(&self, at: usize, len: usize) -> bool {
         at.checked_add(len).is_some_and(|end| end <= self.len)
     }
@@ -48,16 +48,16 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if self.context.cleans_up() {
-            // SAFETY: allocated by `new`. The driver waits for what still uses it.
+            // SAFETY: allocated by `new`. The driver waits for work that still uses it.
             let _ = unsafe { sys::cuMemFree_v2(self.address) };
         }
     }
 }
 
-/// Memory of the host that is locked for the device, which reads and writes it directly.
+/// Host memory that is locked for the device, which reads and writes it directly.
 struct Lock {
     start: NonNull<u8>,
-    /// Where the device finds it.
+    /// Address on the device.
     mapped: sys::CUdeviceptr,
     context: Arc<Context>,
 }
@@ -68,20 +68,20 @@ unsafe impl Send for Lock {}
 unsafe impl Sync for Lock {}
 
 impl Lock {
-    /// Locks `len` bytes from `start` on.
+    /// Locks the `len` bytes at `start`.
     ///
     /// # Safety
-    /// They stay mapped until the lock is gone.
+    /// They stay mapped until the lock is dropped.
     ///
     /// # Errors
-    /// What the driver says: out of memory.
+    /// The driver's error, such as out of memory.
     unsafe fn new(context: &Arc<Context>, start: NonNull<u8>, len: usize) -> Result<Self> {
         context.enter()?;
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
-        // SAFETY: the caller's promise: they are unlocked before they go.
+        // SAFETY: the caller guarantees that they are unlocked before they are unmapped.
         unsafe { call!(cuMemHostRegister_v2(start.as_ptr().cast(), len, flags))? };
         let mut lock = Lock { start, mapped: 0, context: context.clone() };
-        // SAFETY: just registered as mapped; writes an address to a live place.
+        // SAFETY: just registered as mapped; writes an address to a live variable.
         unsafe { call!(cuMemHostGetDevicePointer_v2(&mut lock.mapped, start.as_ptr().cast(), 0))? };
         Ok(lock)
     }
@@ -98,43 +98,43 @@ impl Drop for Lock {
 
 /// Shared memory that the device reads and writes.
 pub struct Registered {
-    // Dropped first: what is locked must be mapped.
+    // Dropped first: locked memory must still be mapped.
     lock: Lock,
     mapping: Mapping,
 }
 
 impl Registered {
-    /// Locks it.
+    /// Locks the mapping.
     ///
     /// # Errors
-    /// What the driver says: out of memory.
+    /// The driver's error, such as out of memory.
     pub fn new(context: &Arc<Context>, mapping: Mapping) -> Result<Self> {
         let start = NonNull::new(mapping.as_ptr()).ok_or(refused())?;
-        // SAFETY: the mapping is kept beside the lock, and dropped after it.
+        // SAFETY: the mapping is stored beside the lock and dropped after it.
         let lock = unsafe { Lock::new(context, start, mapping.len())? };
         Ok(Registered { lock, mapping })
     }
 
-    /// The address of its first byte, as kernels take it.
+    /// The address of its first byte, in the form that kernels take.
     pub fn address(&self) -> u64 {
         self.lock.mapped
     }
 
-    /// Its first byte.
+    /// First byte in the host's address space.
     pub fn as_ptr(&self) -> *mut u8 {
         self.mapping.as_ptr()
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.mapping.len()
     }
 }
 
-/// Page-locked memory of the process's own, page-aligned and zeroed: the device reads and writes it directly, and the
-/// CPU reads it at full speed. Wiped on drop.
+/// Page-locked memory owned by this process, page-aligned and zeroed. The device reads and writes it
+/// directly, and the CPU reads it at full speed. Wiped on drop.
 pub struct HostMemory {
-    /// `None` only while it is made and dropped: what is locked is unlocked before it is freed.
+    /// `None` only during construction and drop: memory must be unlocked before it is freed.
     lock: Option<Lock>,
     start: NonNull<u8>,
     layout: Layout,
@@ -148,7 +148,7 @@ unsafe impl Sync for HostMemory {}
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
-        // A device that hangs may still write there.
+        // A hanging device may still write there.
         if !self.context.is_given_up() {
             self.zeroize();
             self.lock = None;
@@ -159,25 +159,26 @@ impl Drop for HostMemory {
 }
 
 impl HostMemory {
-    /// Allocates and locks `len` bytes, 1 at least.
+    /// Allocates and locks `len` bytes, at least one.
     ///
     /// # Errors
-    /// What the driver says: out of memory.
+    /// The driver's error, such as out of memory.
     pub fn new(context: &Arc<Context>, len: usize) -> Result<Self> {
         let align = if len < HUGE_PAGE { 4096 } else { HUGE_PAGE };
         let layout = Layout::from_size_align(len.max(1), align).map_err(|_| refused())?;
         // SAFETY: the size is not zero.
         let start = NonNull::new(unsafe { alloc::alloc(layout) }).ok_or(refused())?;
-        // Freed by its drop if it cannot be locked.
+        // If it cannot be locked, its drop frees it.
         let mut memory = HostMemory { lock: None, start, layout, context: context.clone() };
-        // SAFETY: changes how the kernel backs these bytes, not what they are; they are then all written.
+        // SAFETY: changes how the kernel backs these bytes, not their content; then all of them are
+        // written.
         unsafe {
-            // Without huge pages it is memory all the same.
+            // Best effort: the memory is usable without huge pages.
             let _ =
                 rustix::mm::madvise(start.as_ptr().cast(), layout.size(), rustix::mm::Advice::LinuxHugepage);
             start.as_ptr().write_bytes(0, layout.size());
         }
-        // SAFETY: the bytes are kept beside the lock, and freed after it.
+        // SAFETY: the bytes are stored beside the lock and freed after it.
         memory.lock = Some(unsafe { Lock::new(context, start, layout.size())? });
         Ok(memory)
     }
@@ -197,7 +198,7 @@ impl Deref for HostMemory {
 
 impl DerefMut for HostMemory {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and borrowed alone.
+        // SAFETY: as above, and borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
     }
 }

@@ -1,8 +1,8 @@
-//! CUDA's driver: the only place that speaks to it. Found at run time, so a machine without one runs the
-//! program just the same; every failure is a value.
+//! The CUDA driver; no other module calls it. It is loaded at run time, so the program also runs on
+//! machines without one. Every failure is an error value.
 //!
-//! What belongs to a context holds on to it, and frees nothing once the context was given up (`Context::
-//! give_up`): a driver that hangs must not be asked for anything more.
+//! Objects of a context keep it alive. Once the context was given up (`Context::give_up`) they free
+//! nothing, because a hanging driver must not be called again.
 
 use cudarc::driver::sys;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-/// Calls a function of the driver by its name.
+/// Calls a driver function by name.
 macro_rules! call {
     ($name:ident($($argument:expr),* $(,)?)) => { check(stringify!($name), sys::$name($($argument),*)) };
 }
@@ -29,10 +29,10 @@ pub(super) use memory::Registered;
 pub use memory::{DeviceMemory, HostMemory};
 pub use stream::{Event, Geometry, Stream};
 
-/// Oldest driver, as the version of CUDA that it is of (1000 * major + 10 * minor).
+/// Oldest supported driver, as its CUDA version (1000 * major + 10 * minor).
 const OLDEST: c_int = 12_000;
 
-/// What is called here; a library that lacks one of these is not used at all.
+/// Functions that are called here. A library that lacks one of them is not used at all.
 const FUNCTIONS: [&str; 33] = [
     "cuInit",
     "cuDriverGetVersion",
@@ -69,29 +69,29 @@ const FUNCTIONS: [&str; 33] = [
     "cuGetErrorName",
 ];
 
-/// Why the driver cannot be used, or what it answered.
+/// Why the driver cannot be used, or the error it returned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DriverError {
-    /// No library.
+    /// There is no library.
     #[error("there is no NVIDIA driver (libcuda.so.1) on this machine")]
     NoLibrary,
-    /// A library that is not what it should be.
+    /// The library is unusable.
     #[error("the library of the NVIDIA driver cannot be used: {0}")]
     BadLibrary(String),
-    /// A driver from before the oldest one that the kernels run on.
+    /// The driver is older than the oldest one that the kernels run on.
     #[error("the NVIDIA driver is too old: it is for CUDA {}.{}, and 12.0 is needed", .0 / 1000, .0 % 1000 / 10)]
     TooOld(i32),
-    /// A driver without devices.
+    /// The driver reports no device.
     #[error("the NVIDIA driver knows no device")]
     NoDevice,
     /// A call failed.
     #[error("{call}: {name} ({code})")]
     Call {
-        /// The function of the driver.
+        /// The driver function.
         call: &'static str,
         /// Its result.
         code: u32,
-        /// The driver's name for it.
+        /// The driver's name for the result.
         name: String,
     },
     /// No answer in time.
@@ -102,10 +102,10 @@ pub enum DriverError {
 /// Shorthand for this module.
 pub type Result<T> = std::result::Result<T, DriverError>;
 
-/// Makes a value of what the driver's function `call` returned.
+/// Converts the result of the driver function `call`.
 ///
 /// # Errors
-/// If it failed.
+/// If the call failed.
 pub fn check(call: &'static str, result: sys::CUresult) -> Result<()> {
     match result {
         sys::CUresult::CUDA_SUCCESS => Ok(()),
@@ -115,28 +115,29 @@ pub fn check(call: &'static str, result: sys::CUresult) -> Result<()> {
 
 fn name_of(error: sys::CUresult) -> String {
     let mut name: *const c_char = ptr::null();
-    // SAFETY: the driver writes a pointer to a constant string, or none.
+    // SAFETY: the driver writes a pointer to a constant string, or null.
     unsafe {
         let _ = sys::cuGetErrorName(error, &mut name);
         if name.is_null() { "unknown error".into() } else { CStr::from_ptr(name).to_string_lossy().into() }
     }
 }
 
-/// Devices of a driver that is there and new enough; at least one.
+/// Number of devices; at least one. Checks that there is a driver and that it is recent enough.
 ///
 /// # Errors
 /// Why there is none.
 pub fn devices() -> Result<usize> {
-    // A library that is odd beyond what is checked makes the binding panic: that is a bad library, too.
+    // If a library is broken in ways that are not checked, the binding panics; report that as a bad
+    // library, too.
     catch_unwind(find).unwrap_or_else(|_| Err(DriverError::BadLibrary("it fails on loading".into())))
 }
 
 fn find() -> Result<usize> {
-    // SAFETY: loads the library by its name and closes it again; it is the system's driver.
+    // SAFETY: loads the library by name and closes it again; it is the system's driver.
     if !unsafe { sys::is_culib_present() } {
         return Err(DriverError::NoLibrary);
     }
-    // SAFETY: the library is present; `culib` keeps it loaded for good. Symbols are looked up, not called.
+    // SAFETY: the library is present, and `culib` never unloads it. Symbols are looked up, not called.
     let library = unsafe { sys::culib() };
     for name in FUNCTIONS {
         // SAFETY: as above.
@@ -145,7 +146,7 @@ fn find() -> Result<usize> {
         }
     }
     let (mut version, mut count) = (0, 0);
-    // SAFETY: the functions are there, and write to live integers.
+    // SAFETY: the functions exist, and write to live integers.
     unsafe {
         call!(cuDriverGetVersion(&mut version))?;
         if version < OLDEST {
@@ -160,35 +161,36 @@ fn find() -> Result<usize> {
     usize::try_from(count).ok().filter(|count| *count > 0).ok_or(DriverError::NoDevice)
 }
 
-/// A device, as it describes itself.
+/// A device's properties, as reported by the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
-    /// Its name.
+    /// Name of the device.
     pub name: String,
-    /// Version of CUDA that the driver is for: 1000 * major + 10 * minor.
+    /// CUDA version that the driver supports: 1000 * major + 10 * minor.
     pub driver: i32,
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub processors: usize,
-    /// Bytes of shared memory that a block can have.
+    /// Maximum bytes of shared memory per block.
     pub shared_memory: usize,
 }
 
-/// A context of our own on one device. Destroyed when the last thing in it is gone.
+/// A CUDA context on one device. Destroyed when the last object in it is dropped.
 pub struct Context {
     raw: sys::CUcontext,
     given_up: AtomicBool,
 }
 
-// SAFETY: contexts may be used from any thread; the driver locks what it shares.
+// SAFETY: contexts may be used from any thread; the driver synchronises its shared state.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// A context on the device of that number, below `devices()`; current on this thread.
+    /// Creates a context on the device with this number, below `devices()`, and makes it current on this
+    /// thread.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn open(number: usize) -> Result<(Arc<Context>, Description)> {
         devices()?;
         let (mut device, mut raw, mut name) = (0, ptr::null_mut(), [0 as c_char; 128]);
@@ -196,7 +198,8 @@ impl Context {
         let flags = sys::CUctx_flags::CU_CTX_SCHED_BLOCKING_SYNC as c_uint;
         let count = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
         let shared = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
-        // SAFETY: `devices` found the functions; each writes to a live place of the size that it is told.
+        // SAFETY: `devices` found the functions; each writes to a live variable of the size that it is
+        // given.
         unsafe {
             call!(cuDeviceGet(&mut device, number as c_int))?;
             call!(cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int - 1, device))?;
@@ -216,37 +219,37 @@ impl Context {
         Ok((Arc::new(Context { raw, given_up: AtomicBool::new(false) }), description))
     }
 
-    /// Makes it this thread's current context, which every other call here needs.
+    /// Makes it this thread's current context, as all other calls here require.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn enter(&self) -> Result<()> {
-        // SAFETY: the context lives.
+        // SAFETY: the context is alive.
         unsafe { call!(cuCtxSetCurrent(self.raw)) }
     }
 
-    /// Waits for all that was submitted.
+    /// Waits for all submitted work.
     ///
     /// # Errors
-    /// What the driver says: also what earlier work failed of.
+    /// The driver's error, including failures of earlier work.
     pub fn synchronize(&self) -> Result<()> {
         self.enter()?;
-        // SAFETY: takes nothing.
+        // SAFETY: takes no arguments.
         unsafe { call!(cuCtxSynchronize()) }
     }
 
-    /// From here on nothing of this context is freed, not even the host's memory that it may write to, and the
-    /// driver is not called to clean up.
+    /// From now on nothing of this context is freed, including host memory that it may write, and the
+    /// driver is not called for cleanup.
     pub fn give_up(&self) {
         self.given_up.store(true, Ordering::Release);
     }
 
-    /// Whether it was given up.
+    /// Whether the context was given up.
     pub fn is_given_up(&self) -> bool {
         self.given_up.load(Ordering::Acquire)
     }
 
-    /// Whether to call the driver for cleaning up; enters the context.
+    /// Whether to call the driver for cleanup. Enters the context.
     pub fn cleans_up(&self) -> bool {
         !self.is_given_up() && self.enter().is_ok()
     }
@@ -255,7 +258,8 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if !self.is_given_up() {
-            // SAFETY: whatever else is in it holds on to it, so nothing is left. An error leaves nothing to do.
+            // SAFETY: every other object keeps the context alive, so none is left. An error leaves nothing
+            // to do.
             let _ = unsafe { sys::cuCtxDestroy_v2(self.raw) };
         }
     }
@@ -276,7 +280,7 @@ impl Module {
     /// Loads a fatbin.
     ///
     /// # Errors
-    /// What the driver says, for instance that it has no code for this device.
+    /// The driver's error, for example that it contains no code for this device.
     pub fn load(context: &Arc<Context>, fatbin: &[u8]) -> Result<Arc<Module>> {
         let mut aligned = vec![0u128; fatbin.len().div_ceil(16)];
         for (word, bytes) in aligned.iter_mut().zip(fatbin.chunks(16)) {
@@ -286,26 +290,26 @@ impl Module {
         }
         context.enter()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the image carries its own length, and is not needed after the call.
+        // SAFETY: the image contains its own length, and is not needed after the call.
         unsafe { call!(cuModuleLoadData(&mut raw, aligned.as_ptr().cast()))? };
         Ok(Arc::new(Module { raw, context: context.clone() }))
     }
 
-    /// The driver's handle, which is valid as long as this.
+    /// The driver's handle, valid while `self` is alive.
     pub fn raw(&self) -> sys::CUmodule {
         self.raw
     }
 
-    /// The kernel of that name, allowed to take up to `shared` bytes of dynamic shared memory.
+    /// The kernel with this name, allowed to use up to `shared` bytes of dynamic shared memory.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn kernel(self: &Arc<Self>, name: &str, shared: usize) -> Result<Kernel> {
         let text = CString::new(name).unwrap_or_default();
         let mut raw = ptr::null_mut();
         self.context.enter()?;
         let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        // SAFETY: the module is loaded; the name ends with a zero.
+        // SAFETY: the module is loaded, and the name is null-terminated.
         unsafe {
             call!(cuModuleGetFunction(&mut raw, self.raw, text.as_ptr()))?;
             call!(cuFuncSetAttribute(raw, most, shared as c_int))?;
@@ -317,13 +321,13 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         if self.context.cleans_up() {
-            // SAFETY: its kernels hold on to it, so none is left.
+            // SAFETY: its kernels keep it alive, so none is left.
             let _ = unsafe { sys::cuModuleUnload(self.raw) };
         }
     }
 }
 
-/// An entry point.
+/// A kernel's entry point.
 pub struct Kernel {
     raw: sys::CUfunction,
     _module: Arc<Module>,
@@ -335,7 +339,7 @@ unsafe impl Send for Kernel {}
 unsafe impl Sync for Kernel {}
 
 impl Kernel {
-    /// The driver's handle, which is valid as long as this.
+    /// The driver's handle, valid while `self` is alive.
     pub fn raw(&self) -> sys::CUfunction {
         self.raw
     }

@@ -1,4 +1,4 @@
-//! Queues of work on the device, and points in them to wait for.
+//! Queues of work on the device, and events to wait for.
 
 use super::{Context, DeviceMemory, Kernel, Registered, Result, check};
 use cudarc::driver::sys;
@@ -11,11 +11,11 @@ use std::{
 /// How a kernel is launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Threads of each.
+    /// Threads per block.
     pub threads: u32,
-    /// Bytes of dynamic shared memory of each.
+    /// Bytes of dynamic shared memory per block.
     pub shared: u32,
 }
 
@@ -29,35 +29,35 @@ pub struct Stream {
 unsafe impl Send for Stream {}
 
 impl Stream {
-    /// An empty stream.
+    /// Creates an empty stream.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn new(context: &Arc<Context>) -> Result<Self> {
         context.enter()?;
         let (mut raw, flags) = (ptr::null_mut(), sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint);
-        // SAFETY: writes a handle to a live place.
+        // SAFETY: writes a handle to a live variable.
         unsafe { call!(cuStreamCreate(&mut raw, flags))? };
         Ok(Stream { raw, context: context.clone() })
     }
 
-    /// Submits a copy of `len` bytes to `to`, from its byte `at` on.
+    /// Submits a copy of `len` bytes from `from` to offset `at` of `to`.
     ///
     /// # Safety
-    /// `from` is valid for `len` bytes, which nobody writes, until the stream has done it.
+    /// Until the stream has done it, `from` must be valid for `len` bytes, and nothing may write them.
     ///
     /// # Errors
-    /// What the driver says, also of earlier work.
+    /// The driver's error, including failures of earlier work.
     pub unsafe fn upload(&self, from: *const u8, to: &DeviceMemory, at: usize, len: usize) -> Result<()> {
         assert!(to.holds(at, len), "an upload beyond the memory"); // invariant: sizes come from one plan
-        // SAFETY: the caller's promise, and the bounds just checked.
+        // SAFETY: the caller's guarantee, and the bounds just checked.
         unsafe { call!(cuMemcpyHtoDAsync_v2(to.address(at), from.cast(), len, self.raw)) }
     }
 
-    /// Submits a copy of `len` bytes from `from`, from its byte `at` on.
+    /// Submits a copy of `len` bytes from offset `at` of `from` to `to`.
     ///
     /// # Safety
-    /// `to` is valid for `len` bytes, which nobody else touches, until the stream has done it.
+    /// Until the stream has done it, `to` must be valid for `len` bytes, and nothing else may access them.
     ///
     /// # Errors
     /// As `upload`.
@@ -67,29 +67,30 @@ impl Stream {
         unsafe { call!(cuMemcpyDtoHAsync_v2(to.cast(), from.address(at), len, self.raw)) }
     }
 
-    /// Submits zeros for `len` bytes of `memory` from `at` on.
+    /// Submits zeroing of the `len` bytes at offset `at` of `memory`.
     ///
     /// # Errors
     /// As `upload`.
     pub fn clear(&self, memory: &DeviceMemory, at: usize, len: usize) -> Result<()> {
         assert!(memory.holds(at, len), "clearing beyond the memory"); // invariant: sizes come from one plan
-        // SAFETY: the bounds were checked; the stream's own order keeps it after what was submitted before.
+        // SAFETY: the bounds were checked; stream order keeps it after earlier work.
         unsafe { call!(cuMemsetD8Async(memory.address(at), 0, len, self.raw)) }
     }
 
-    /// Submits a kernel; `numbers` are its parameters, of 64 or 32 bits each.
+    /// Submits a kernel. `numbers` are its parameters, of 64 or 32 bits each.
     ///
     /// # Safety
-    /// They are what the kernel's contract wants, and every place it touches stays until it is done.
+    /// The parameters must satisfy the kernel's contract, and all memory that it accesses must stay valid
+    /// until it is done.
     ///
     /// # Errors
     /// As `upload`.
     pub unsafe fn launch(&self, kernel: &Kernel, geometry: Geometry, numbers: &mut [u64]) -> Result<()> {
-        // A parameter of 32 bits is read from the lower half: numbers are little-endian here as there.
+        // A 32-bit parameter is read from the lower half: host and device are both little-endian.
         let mut places: Vec<*mut c_void> =
             numbers.iter_mut().map(|number| ptr::from_mut(number).cast()).collect();
         let (Geometry { blocks, threads, shared }, none) = (geometry, ptr::null_mut());
-        // SAFETY: the driver reads the parameters during the call; the rest is the caller's promise.
+        // SAFETY: the driver reads the parameters during the call; the caller guarantees the rest.
         unsafe {
             call!(cuLaunchKernel(
                 kernel.raw,
@@ -107,8 +108,8 @@ impl Stream {
         }
     }
 
-    /// Submits that `number` is written to `memory`, four bytes from `at` on, a multiple of four. Whoever sees it sees all
-    /// that the stream wrote before.
+    /// Submits a write of `number` to the four bytes of `memory` at `at`, a multiple of four. A reader that
+    /// sees the number also sees everything that the stream wrote before.
     ///
     /// # Errors
     /// As `upload`.
@@ -118,21 +119,21 @@ impl Stream {
         unsafe { call!(cuStreamWriteValue32_v2(self.raw, memory.address() + at as u64, number, 0)) }
     }
 
-    /// Submits that what follows waits for `event`, as it was recorded last.
+    /// Submits a wait for `event`, as last recorded; later work of the stream starts after it.
     ///
     /// # Errors
     /// As `upload`.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
-        // SAFETY: both live.
+        // SAFETY: both are alive.
         unsafe { call!(cuStreamWaitEvent(self.raw, event.raw, 0)) }
     }
 
-    /// Submits that `event` happens.
+    /// Records `event`: it happens once all earlier work of the stream is done.
     ///
     /// # Errors
     /// As `upload`.
     pub fn record(&self, event: &Event) -> Result<()> {
-        // SAFETY: both live.
+        // SAFETY: both are alive.
         unsafe { call!(cuEventRecord(event.raw, self.raw)) }
     }
 }
@@ -140,7 +141,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if self.context.cleans_up() {
-            // SAFETY: made by `new`; the driver releases it when its work is done.
+            // SAFETY: created by `new`; the driver releases it when its work is done.
             let _ = unsafe { sys::cuStreamDestroy_v2(self.raw) };
         }
     }
@@ -152,46 +153,46 @@ pub struct Event {
     context: Arc<Context>,
 }
 
-// SAFETY: events may be used from any thread, several at a time.
+// SAFETY: events may be used from any thread, and from several at a time.
 unsafe impl Send for Event {}
 // SAFETY: as above.
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// An event that has happened.
+    /// Creates an event. Until it is recorded it counts as having happened.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn new(context: &Arc<Context>) -> Result<Self> {
         use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING};
         context.enter()?;
         let (mut raw, flags) =
             (ptr::null_mut(), CU_EVENT_BLOCKING_SYNC as c_uint | CU_EVENT_DISABLE_TIMING as c_uint);
-        // SAFETY: writes a handle to a live place.
+        // SAFETY: writes a handle to a live variable.
         unsafe { call!(cuEventCreate(&mut raw, flags))? };
         Ok(Event { raw, context: context.clone() })
     }
 
-    /// Whether it has happened.
+    /// Whether the event has happened.
     ///
     /// # Errors
-    /// What the driver says of the work before it.
+    /// The driver's error, from the work before it.
     pub fn has_happened(&self) -> Result<bool> {
         self.context.enter()?;
-        // SAFETY: the event lives.
+        // SAFETY: the event is alive.
         match unsafe { sys::cuEventQuery(self.raw) } {
             sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
             result => check("cuEventQuery", result).map(|()| true),
         }
     }
 
-    /// Waits until it has happened, for ever if need be.
+    /// Waits until the event has happened, without a time limit.
     ///
     /// # Errors
-    /// What the driver says of the work before it.
+    /// The driver's error, from the work before it.
     pub fn wait(&self) -> Result<()> {
         self.context.enter()?;
-        // SAFETY: the event lives.
+        // SAFETY: the event is alive.
         unsafe { call!(cuEventSynchronize(self.raw)) }
     }
 }
@@ -199,7 +200,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         if self.context.cleans_up() {
-            // SAFETY: made by `new`.
+            // SAFETY: created by `new`.
             let _ = unsafe { sys::cuEventDestroy_v2(self.raw) };
         }
     }

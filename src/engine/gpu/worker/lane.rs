@@ -1,5 +1,5 @@
-//! A lane: the memory of the device, the stream and the event that one piece at a time goes through, and the thread
-//! that submits it and, if its caller does not watch for its end, waits for it.
+//! A lane: the device memory, streams and events for one piece at a time, and the thread that submits the
+//! piece. If the caller does not watch for its end, the thread waits for it.
 
 use super::{Refusal, Table};
 use crate::{
@@ -28,31 +28,33 @@ const WORD: usize = size_of::<u64>();
 /// Bytes of a chunk's progress (`kernels/batch.cuh`).
 const PROGRESS: usize = 5 * WORD;
 
-/// A check that is a launch of its own: its kernel, geometry and parameters.
+/// A check in a separate launch: its kernel, geometry and parameters.
 type Check<'a> = (Choice<'a>, Vec<u64>);
 
 /// Memory, streams and events.
 pub(super) struct Lane {
     described: DeviceMemory,
-    /// A piece's bytes, or copies of those that kernels used in the host's memory.
+    /// A piece's bytes, or copies of the bytes that kernels used in host memory.
     input: DeviceMemory,
     output: DeviceMemory,
-    /// Tags or verdicts of a launch, before they are checked.
+    /// Unchecked tags or verification results of a launch.
     made: DeviceMemory,
-    /// Words under the number of a launch. By block: its multiprocessor, and that its work is being checked; by chunk:
-    /// how far that has come (`Progress`).
+    /// Words that contain the number of a launch. `done_by`, by block: its multiprocessor. `claims`, by
+    /// block: that its work is being checked. `progress`, by chunk: how far the launch has come
+    /// (`Progress`).
     done_by: DeviceMemory,
     claims: DeviceMemory,
     progress: DeviceMemory,
-    /// The launches, counted from 1 on.
+    /// Number of launches so far; the first has number 1.
     launches: AtomicU64,
     stream: Stream,
     event: Event,
-    /// Where launches are checked while their output is on its way back; when they are made, and when they are checked.
+    /// Stream that checks launches while their output is downloaded, and the events for the end of the
+    /// launches and of the checks.
     checks: Stream,
     made_at: Event,
     checked_at: Event,
-    /// Key slots and descriptors, and behind them what the device writes: tags, verdicts, and the number of the order.
+    /// Key slots and descriptors, then the device's results: tags, verdicts, and the number of the order.
     desk: Arc<Registered>,
     context: Arc<Context>,
     kernels: Arc<Kernels>,
@@ -61,10 +63,10 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// A lane for pieces of at most so much.
+    /// A lane for pieces within `limits`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn new(
         context: &Arc<Context>,
         kernels: &Arc<Kernels>,
@@ -92,12 +94,13 @@ impl Lane {
             lent: lent.clone(),
             limits,
         };
-        // Gaps between chunks are copied back, though no kernel writes them: what is there must be known.
+        // Downloads include the gaps between chunks, which no kernel writes, so their content must be
+        // defined.
         lane.wipe()?;
         Ok(lane)
     }
 
-    /// Takes orders until the other side is gone; then wipes what is on the device.
+    /// Takes orders until the other side is gone, then wipes its memory on the device.
     pub fn work(&self, orders: &Channel) {
         loop {
             let done = match orders.receive(None) {
@@ -114,23 +117,25 @@ impl Lane {
                 break;
             }
         }
-        // After an error the driver refuses, and clears what it takes back by itself.
+        // After an error the driver refuses this, but it clears memory when it reclaims it.
         let _ = self.wipe();
     }
 
-    /// Submits one piece: its upload, its kernels, its download, its number, and the wiping of its keys and its plaintext
-    /// on the device.
+    /// Submits one piece: its upload, kernels, download and completion number, and the wiping of its keys
+    /// and plaintext on the device.
     fn submit(&self, order: &Order) -> Result<(), Refusal> {
         let [input, output] = self.memory_of(order)?;
         self.context.enter()?;
         let described = order.keys * KEY_SLOT + order.chunks * DESCRIPTOR;
-        // SAFETY: within the desk, as `check` saw. The other side writes nothing there until the piece is done.
+        // SAFETY: within the desk, as `memory_of` checked. The other side does not write there until the
+        // piece is done.
         unsafe { self.stream.upload(self.desk.as_ptr(), &self.described, 0, described)? };
         let from = match &order.input {
             Side::Direct(_) => input.address(),
             Side::Copied(_, runs) => {
                 for run in runs {
-                    // SAFETY: within the memory, as `check` saw, and left alone by the other side until it is done.
+                    // SAFETY: within the memory, as `memory_of` checked, and unchanged by the other side
+                    // until it is done.
                     unsafe {
                         self.stream.upload(input.as_ptr().add(run.host), &self.input, run.place, run.len)?;
                     }
@@ -159,7 +164,7 @@ impl Lane {
         self.clear_plaintext(order)
     }
 
-    /// Submits zeros for the plaintext of a piece that the device still has.
+    /// Submits zeroing of a piece's plaintext that is still on the device.
     fn clear_plaintext(&self, order: &Order) -> Result<(), Refusal> {
         let (side, memory) =
             if order.opens { (&order.output, &self.output) } else { (&order.input, &self.input) };
@@ -174,7 +179,7 @@ impl Lane {
         Ok(())
     }
 
-    /// The memory of both sides, if everything is within its bounds.
+    /// The memory of both sides, if all ranges of the order are within bounds.
     fn memory_of(&self, order: &Order) -> Result<[Arc<Registered>; 2], Refusal> {
         let Limits { chunks, keys, .. } = self.limits;
         let in_order = |classes: &[(usize, Range<usize>)]| {
@@ -205,8 +210,8 @@ impl Lane {
         Ok([memory(&order.input)?, memory(&order.output)?])
     }
 
-    /// Submits a launch for the chunks of each class. Returns the checks that are launches of their own. Only checks
-    /// write to the desk.
+    /// Submits a launch for the chunks of each class. Returns the checks that need separate launches. Only
+    /// checks write to the desk.
     fn launch(&self, order: &Order, from: u64, to: u64) -> Result<Vec<Check<'_>>, Refusal> {
         let op = if order.opens { Op::Open } else { Op::Seal };
         let how = match (&order.output, order.wide) {
@@ -251,15 +256,15 @@ impl Lane {
                     [&launched[..], &checked, &[u64::from(blocks), kept_in, kept_out]].concat()
                 }
             };
-            // SAFETY: as the kernels' contract has it. Chunks are aligned and lie within both memories, keys within the
-            // key slots: so the other side has described them. `memory_of` saw that copies have room. The desk has
-            // room for the tag and the verdict of every chunk.
+            // SAFETY: follows the kernels' contract. The other side's descriptors keep chunks aligned and
+            // within both memories, and keys within the key slots. `memory_of` checked that there is room
+            // for the copies. The desk has room for the tag and the verdict of every chunk.
             unsafe { self.stream.launch(kernel, geometry, &mut parameters)? };
         }
         Ok(checks)
     }
 
-    /// Submits the checks of launches for which `checks` waits.
+    /// Submits the separate checks to the stream `checks`, which waits for the launches.
     fn check_launches(&self, checks: Vec<Check>) -> Result<(), Refusal> {
         for ((kernel, geometry), mut parameters) in checks {
             // SAFETY: as for the launch, which has filled in results and trace.
@@ -268,8 +273,9 @@ impl Lane {
         Ok(())
     }
 
-    /// Where the device keeps copies of input and output that lie in the host's memory, from that chunk on; 0 for none.
-    /// Plaintext that is to be sealed is read once more instead: what was changed on its way here would be sealed as it is.
+    /// Addresses of the device's copies of input and output that are in host memory, for the chunks from
+    /// `chunk` on; 0 for none. Plaintext to be sealed is read from the host again instead: if the first
+    /// read was corrupted, the copy would pass the check.
     fn kept(&self, order: &Order, chunk: usize) -> [u64; 2] {
         let address = |side: &Side, memory: &DeviceMemory| match side {
             Side::Direct(_) => memory.address(chunk * CHUNK),
@@ -279,7 +285,7 @@ impl Lane {
         [input, address(&order.output, &self.output)]
     }
 
-    /// Writes zeros over all that the device has for it.
+    /// Zeroes all of this lane's device memory.
     fn wipe(&self) -> Result<(), Refusal> {
         self.context.enter()?;
         self.stream.clear(&self.described, 0, self.limits.described())?;

@@ -1,5 +1,6 @@
-//! The process that a GPU is used from: whatever the driver does, it happens here, and the program that started this
-//! process goes on. Knows no keys, no files and no batches: it is told which memory to send through which kernel.
+//! The process that uses a GPU. Failures of the driver are confined to it, and the program that started it
+//! continues. It knows nothing about keys, files or batches; it is told which memory to send through which
+//! kernel.
 
 mod lane;
 
@@ -16,7 +17,7 @@ use parking_lot::Mutex;
 use rustix::{fd::OwnedFd, process::Signal};
 use std::{collections::HashMap, sync::Arc, thread};
 
-/// Why something that was asked for was not done; told to the program that asked.
+/// Why a request was refused; reported to the requesting program.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error(transparent)]
@@ -25,12 +26,12 @@ enum Refusal {
     Memory(#[from] rustix::io::Errno),
     #[error("no thread: {0}")]
     Thread(std::io::Error),
-    /// The other side asks for what makes no sense.
+    /// The request is invalid.
     #[error("a bad request: {0}")]
     Bad(&'static str),
 }
 
-/// A device that was opened, and the memory that was lent.
+/// An opened device, and the memory lent to it.
 struct Opened {
     context: Arc<Context>,
     kernels: Arc<Kernels>,
@@ -39,21 +40,22 @@ struct Opened {
     lanes: Vec<thread::JoinHandle<()>>,
 }
 
-/// Memory of the program that the device reaches.
+/// Memory of the program that the device can reach.
 type Table = Arc<Mutex<HashMap<MemoryId, Arc<Registered>>>>;
 
-/// Serves the program at the other end of `socket` until that is gone. Calls `ready` once a device is open: the driver needs no
-/// more rights from then on.
+/// Serves the program at the other end of `socket` until it is gone. Calls `ready` once a device is open:
+/// from then on the driver needs no further rights.
 pub fn serve(socket: OwnedFd, ready: fn()) {
-    // If the driver is stuck when the program ends, nothing else would end this process. The thread that started it
-    // lives as long as it does.
+    // If the driver is stuck when the program ends, nothing else would end this process. The thread that
+    // started it lives as long as this process does.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     let (control, mut opened) = (Channel::from(socket), None);
     loop {
         let (request, handed) = match control.receive(None) {
             Ok(received) => received,
             Err(ChannelError::Closed) => break,
-            // The other side is this very program: something is badly wrong, and it sees that this process is gone.
+            // The other side is this same program, so something is badly wrong. It notices that this
+            // process is gone.
             Err(_) => return,
         };
         let answer = match request {
@@ -68,7 +70,7 @@ pub fn serve(socket: OwnedFd, ready: fn()) {
             break;
         }
     }
-    // The lanes' sockets are closed as well: each wipes what it has on the device, and ends.
+    // The lanes' sockets are closed as well: each lane wipes its device memory and ends.
     for lane in opened.into_iter().flat_map(|opened| opened.lanes) {
         let _ = lane.join();
     }
@@ -76,7 +78,7 @@ pub fn serve(socket: OwnedFd, ready: fn()) {
 
 fn forget(opened: &Option<Opened>, memory: MemoryId) {
     let forgotten = opened.as_ref().and_then(|opened| opened.lent.lock().remove(&memory));
-    drop(forgotten); // Unlocked and unmapped while nobody waits for the table.
+    drop(forgotten); // Unlocks and unmaps the memory without holding the table's lock.
 }
 
 fn answer(

@@ -1,5 +1,5 @@
-//! The kernels of `keccak.cl` on an OpenCL device. The library is looked for when a device is opened. All work goes to one
-//! queue, in order.
+//! The kernels of `keccak.cl` on an OpenCL device. The library is loaded when a device is opened. All work
+//! goes to one queue, in order.
 
 use opencl3::{
     command_queue::{CL_QUEUE_PROFILING_ENABLE, CommandQueue},
@@ -20,18 +20,18 @@ const STATE: usize = 200;
 
 /// An entry point of `keccak.cl`.
 pub struct Kernel {
-    /// Its name in the source.
+    /// Name in the source.
     pub entry: &'static str,
-    /// Threads of a group in two dimensions, as the source requires.
+    /// Threads per group in two dimensions, as the source requires.
     pub group: [usize; 2],
-    /// States of a group.
+    /// States per group.
     pub states: usize,
-    /// Its name in reports.
+    /// Name in reports.
     pub name: &'static str,
 }
 
 impl Kernel {
-    /// Groups that have a thread for each of so many states.
+    /// Number of groups needed for `count` states.
     pub fn groups(&self, count: usize) -> usize {
         count.div_ceil(self.states)
     }
@@ -41,7 +41,7 @@ const fn kernel(entry: &'static str, group: [usize; 2], states: usize, name: &'s
     Kernel { entry, group, states, name }
 }
 
-/// All of them. Names are as in CUDA; what is shared memory there is called local here.
+/// All kernels, named as in CUDA. OpenCL calls shared memory local.
 pub const KERNELS: [Kernel; 4] = [
     kernel("keccak_arrays", [128, 1], 128, "OpenCL, I: one thread, loops over arrays"),
     kernel("keccak_loop", [128, 1], 128, "OpenCL, II: one thread, steps written out"),
@@ -49,14 +49,14 @@ pub const KERNELS: [Kernel; 4] = [
     kernel("keccak_arrays_local", [64, 1], 64, "OpenCL, I, arrays in local memory"),
 ];
 
-/// Why there is no device, or what failed on it.
+/// Why there is no device, or which call failed.
 #[derive(Debug)]
 pub enum OpenClError {
-    /// The library has no device.
+    /// The library reports no device.
     NoDevice,
-    /// What a call returned, or that the library is missing.
+    /// A call's error, or that the library is missing.
     Call(ClError),
-    /// What the compiler says of the source.
+    /// The compiler's messages.
     Build(String),
 }
 
@@ -79,10 +79,10 @@ impl fmt::Display for OpenClError {
     }
 }
 
-/// What calls of OpenCL return.
+/// Result of OpenCL calls.
 pub type Result<T> = std::result::Result<T, OpenClError>;
 
-/// States in the device's memory.
+/// States in device memory.
 pub struct States(Buffer<u8>);
 
 /// A device, with the kernels compiled for it.
@@ -109,10 +109,10 @@ impl Device {
         Ok(Device { device, queue, program, context })
     }
 
-    /// The device's name, and the version of OpenCL.
+    /// The device's name, and its OpenCL version.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub fn description(&self) -> Result<String> {
         Ok(format!("{}, {}", self.device.name()?, self.device.version()?))
     }
@@ -120,25 +120,25 @@ impl Device {
     /// Whether it is a GPU.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub fn is_gpu(&self) -> Result<bool> {
         Ok(self.device.dev_type()? & CL_DEVICE_TYPE_GPU != 0)
     }
 
-    /// The most states that it has memory for.
+    /// Maximum number of states that fit into one allocation.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub fn most_states(&self) -> Result<usize> {
         Ok(self.device.max_mem_alloc_size()? as usize / STATE)
     }
 
-    /// Memory for so many states, with unspecified content.
+    /// Allocates memory for `count` states, with unspecified content.
     ///
     /// # Errors
-    /// What the library says: out of memory.
+    /// The library's error, such as out of memory.
     pub fn states(&self, count: usize) -> Result<States> {
-        // SAFETY: the memory is the library's own: no pointer of the host goes along.
+        // SAFETY: the library allocates the memory; no host pointer is passed.
         Ok(States(unsafe {
             Buffer::create(&self.context, CL_MEM_READ_WRITE, count * STATE, ptr::null_mut())?
         }))
@@ -147,14 +147,14 @@ impl Device {
     /// Copies to the first states, and waits.
     ///
     /// # Errors
-    /// What the library says: more than there is room for.
+    /// The library's error, for example if `from` is longer than `to`.
     pub fn upload(&self, from: &[u8], to: &mut States) -> Result<()> {
         // SAFETY: the call blocks until it has read `from`; the library checks the buffer's length.
         unsafe { self.queue.enqueue_write_buffer(&mut to.0, CL_BLOCKING, 0, from, &[])? };
         Ok(())
     }
 
-    /// Copies the first states, after all that was launched, and waits.
+    /// Copies from the first states after all launched work, and waits.
     ///
     /// # Errors
     /// As `upload`.
@@ -164,17 +164,18 @@ impl Device {
         Ok(())
     }
 
-    /// Permutes the first `count` states `times` times, and waits. Returns the seconds that one took by the device's clock.
+    /// Permutes the first `count` states `times` times, and waits. Returns the average seconds per pass, by
+    /// the device's clock.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     pub fn permute(&self, kernel: &Kernel, states: &States, count: usize, times: u32) -> Result<f64> {
         assert!(count * STATE <= states.0.size()?, "more states than the memory has"); // invariant: callers size it
         let entry = opencl3::kernel::Kernel::create(&self.program, kernel.entry)?;
         let [x, y] = kernel.group;
         let launch = || {
-            // SAFETY: the arguments are those of every kernel of `keccak.cl`. It writes to the first `count` states, which
-            // the memory has, whatever the geometry.
+            // SAFETY: every kernel of `keccak.cl` takes these arguments. Whatever the geometry, it writes
+            // only to the first `count` states, which are within the memory.
             unsafe {
                 ExecuteKernel::new(&entry)
                     .set_arg(&states.0.get())

@@ -1,4 +1,4 @@
-//! The paper's kernels in the paper's language: OpenCL, on whatever kind of device there is.
+//! The paper's kernels in the paper's language, OpenCL, on any kind of device.
 
 mod device;
 
@@ -12,7 +12,7 @@ use crate::{
 use device::{Device, Kernel, States};
 use warpcrypt::cli::lab::{Code, Failure, Outcome};
 
-/// The most states on a device that is no GPU: the paper's first kernel takes seconds for them.
+/// Maximum number of states on a device that is not a GPU: the paper's first kernel takes seconds for them.
 const MOST_WITHOUT_GPU: usize = 200_000;
 
 /// A device with states in its memory.
@@ -20,15 +20,15 @@ pub(super) struct OpenCl {
     device: Device,
     states: States,
     most: usize,
-    /// What it is.
+    /// Name and version of the device.
     pub(super) description: String,
 }
 
 impl OpenCl {
-    /// Opens a device for so many states, or fewer if its memory or its speed asks for that.
+    /// Opens a device for `most` states, or fewer if its memory or speed requires that.
     ///
     /// # Errors
-    /// Why there is none, or what the library says.
+    /// Why there is none, or the library's error.
     pub(super) fn open(most: usize) -> Result<Self, OpenClError> {
         let device = Device::open()?;
         let bound = if device.is_gpu()? { most } else { MOST_WITHOUT_GPU };
@@ -37,7 +37,8 @@ impl OpenCl {
         Ok(OpenCl { device, states, most, description })
     }
 
-    /// Millions of states a second, after the output was compared with the CPU's; none if there are too many states.
+    /// Millions of states per second, after comparing the output with the CPU's. `None` if there are too
+    /// many states.
     pub(super) fn rate(&mut self, bench: &Bench, kernel: &Kernel, count: usize) -> Outcome<Option<Spread>> {
         bench.next(&format!("{}, {count} states", kernel.name))?;
         if count > self.most {
@@ -52,7 +53,7 @@ impl OpenCl {
         bench.timed(count as f64 / 1e6, seconds)
     }
 
-    /// Permutes `count` states, of which `first` has the first ones.
+    /// Permutes `count` states. `first` is copied to the first ones, and then receives their results.
     fn permute(&mut self, kernel: &Kernel, count: usize, first: &mut [u8]) -> Result<(), OpenClError> {
         self.device.upload(first, &mut self.states)?;
         self.device.permute(kernel, &self.states, count, 1)?;
