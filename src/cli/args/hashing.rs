@@ -13,7 +13,7 @@ Examples:
   warpcrypt hash -l -k list --append photos    add new files to the list
   warpcrypt hash --vault ~/vault               hash the files in a vault without mounting it";
 
-/// Where the files are.
+/// Location of the files.
 #[derive(Debug, Args)]
 pub struct PlaceArgs {
     /// Files, and folders with everything below them. Links in folders are not followed
@@ -25,7 +25,7 @@ pub struct PlaceArgs {
     /// Number of threads [default: one for each processor]
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// What opens the vault.
+    /// Secret that opens the vault.
     #[command(flatten)]
     pub unlock: UnlockArgs,
 }
@@ -37,14 +37,14 @@ pub struct HashArgs {
     /// bits), shake256 (512 bits), k12. Default: those of the list of known hashes, else sha3-256
     #[arg(long, short = 'c', value_name = "FUNCTION", value_delimiter = ',', value_parser = function)]
     pub compute: Vec<Function>,
-    /// Where to hash md6-N. auto: on the CPU, and also on a GPU if there is one and enough to hash (512 MiB per
-    /// thread); cpu: only on the CPU; gpu: only on a GPU. Other functions always run on the CPU
+    /// Engine for md6-N. auto: the CPU, and also a GPU if there is one and enough to hash (512 MiB per
+    /// thread); cpu: only the CPU; gpu: only a GPU. Other functions always run on the CPU
     #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
     pub engine: EngineArg,
     /// A list of known hashes, written by this command, hashdeep or sha3sum; may be given several times
     #[arg(long, short = 'k', value_name = "LIST")]
     pub known: Vec<PathBuf>,
-    /// What to do with the known hashes.
+    /// How to use the known hashes.
     #[command(flatten)]
     pub mode: ModeArgs,
     /// With -m or -M: show which known file matches
@@ -74,12 +74,12 @@ pub struct HashArgs {
     /// No effect: folders are always recursive. Accepted because hashdeep has it
     #[arg(short = 'r', hide = true)]
     pub recursive: bool,
-    /// Where the files are.
+    /// Location of the files.
     #[command(flatten)]
     pub place: PlaceArgs,
 }
 
-/// What to do with the known hashes, or the new ones.
+/// How to use the known and new hashes.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 pub struct ModeArgs {
@@ -138,7 +138,7 @@ pub struct MatchArgs {
     /// Print no messages for files that cannot be read; only the exit code tells
     #[arg(long, short = 's')]
     pub silent: bool,
-    /// Where the files are.
+    /// Location of the files.
     #[command(flatten)]
     pub place: PlaceArgs,
 }

@@ -55,7 +55,7 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "warpcrypt", version, propagate_version = true, after_help = EXAMPLES)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
     /// Try a password even if that takes more than half of the memory of the machine or of its cgroup
@@ -81,7 +81,7 @@ pub enum Command {
     Freeze(FreezeArgs),
     /// Let a frozen vault go on
     Thaw {
-        /// Where the vault is mounted, or its directory
+        /// Mount point or vault directory
         place: PathBuf,
     },
     /// Show the activity of a mount: throughput, requests, times, caches, memory, errors
@@ -206,7 +206,7 @@ pub struct InitArgs {
     /// Ask for a password besides the key file: only both together open the vault
     #[arg(long, requires = "key_file", conflicts_with_all = ["password_file", "password_stdin", "password_command"])]
     pub both: bool,
-    /// What its password costs.
+    /// Cost of its password.
     #[command(flatten)]
     pub cost: CostArgs,
 }
@@ -305,7 +305,7 @@ pub struct MountArgs {
     /// The user whose directories root may pass, and to whom the mount point belongs; an option of `-o` only.
     #[arg(skip)]
     pub for_uid: Option<u32>,
-    /// What opens the vault.
+    /// Secret that opens the vault.
     #[command(flatten, next_help_heading = "Secret")]
     pub unlock: UnlockArgs,
 }
@@ -367,7 +367,7 @@ pub struct UmountArgs {
 /// Arguments of `lock`.
 #[derive(Debug, Args)]
 pub struct LockArgs {
-    /// Where the vault is mounted, or its directory
+    /// Mount point or vault directory
     #[arg(required_unless_present = "all")]
     pub place: Option<PathBuf>,
     /// All vaults that are mounted; of those of other users only root may
@@ -382,9 +382,9 @@ pub struct LockArgs {
 /// Arguments of `unlock`.
 #[derive(Debug, Args)]
 pub struct UnlockMountArgs {
-    /// Where the vault is mounted, or its directory
+    /// Mount point or vault directory
     pub place: PathBuf,
-    /// What opens the vault.
+    /// Secret that opens the vault.
     #[command(flatten)]
     pub unlock: UnlockArgs,
 }
@@ -392,7 +392,7 @@ pub struct UnlockMountArgs {
 /// Arguments of `freeze`.
 #[derive(Debug, Args)]
 pub struct FreezeArgs {
-    /// Where the vault is mounted, or its directory
+    /// Mount point or vault directory
     pub place: PathBuf,
     /// Thaw it by itself after this time, and have `thaw` fail then: 30s, 10m or 2h
     #[arg(long, value_name = "TIME", value_parser = values::duration, default_value = "1h")]
@@ -465,7 +465,7 @@ pub struct CheckArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// What opens the vault.
+    /// Secret that opens the vault.
     #[command(flatten)]
     pub unlock: UnlockArgs,
 }
@@ -475,13 +475,13 @@ pub struct CheckArgs {
 pub struct PasswdArgs {
     /// Directory of the vault
     pub vault: PathBuf,
-    /// What opens the vault.
+    /// Secret that opens the vault.
     #[command(flatten)]
     pub unlock: UnlockArgs,
     /// The new password.
     #[command(flatten)]
     pub new: NewPasswordArgs,
-    /// What it costs.
+    /// Its cost.
     #[command(flatten)]
     pub cost: CostArgs,
 }
@@ -512,13 +512,13 @@ pub enum KeyAction {
         /// A label for the slot, at most 64 bytes; it is not secret
         #[arg(long)]
         label: Option<String>,
-        /// What opens the vault.
+        /// Secret that opens the vault.
         #[command(flatten)]
         unlock: UnlockArgs,
         /// The new slot.
         #[command(flatten)]
         new: NewSecretArgs,
-        /// What its password costs.
+        /// Cost of its password.
         #[command(flatten)]
         cost: CostArgs,
     },
@@ -528,7 +528,7 @@ pub enum KeyAction {
         vault: PathBuf,
         /// Number of the slot, as shown by `key list`
         slot: u32,
-        /// What opens the vault.
+        /// Secret that opens the vault.
         #[command(flatten)]
         unlock: UnlockArgs,
     },
@@ -536,7 +536,7 @@ pub enum KeyAction {
     Recovery {
         /// Directory of the vault
         vault: PathBuf,
-        /// What opens the vault.
+        /// Secret that opens the vault.
         #[command(flatten)]
         unlock: UnlockArgs,
     },
@@ -555,7 +555,7 @@ pub enum KeyAction {
     Master {
         /// Directory of the vault
         vault: PathBuf,
-        /// What opens the vault.
+        /// Secret that opens the vault.
         #[command(flatten)]
         unlock: UnlockArgs,
     },
@@ -578,7 +578,7 @@ pub struct RotateArgs {
     /// The secret that opens it from then on. It must open no key slot of today: the old master key opens those that somebody copied.
     #[command(flatten)]
     pub new: NewSecretArgs,
-    /// What its password costs.
+    /// Cost of its password.
     #[command(flatten)]
     pub cost: CostArgs,
 }
@@ -597,13 +597,13 @@ pub struct RestoreArgs {
     /// Put the backup in place of a newer configuration, too: key slots that were removed since open the vault again
     #[arg(long, conflicts_with = "master")]
     pub older: bool,
-    /// What opens the backup.
+    /// Secret that opens the backup.
     #[command(flatten)]
     pub unlock: UnlockArgs,
     /// The new slot.
     #[command(flatten)]
     pub new: NewSecretArgs,
-    /// What its password costs.
+    /// Cost of its password.
     #[command(flatten)]
     pub cost: CostArgs,
 }

@@ -4,7 +4,7 @@ use crate::{crypto::kdf::Argon2Cost, format::key_slot::DEFAULT_COST};
 use clap::{Args, value_parser};
 use std::path::PathBuf;
 
-/// Where a password or key comes from. If none is given: a prompt.
+/// Source of a password or key. Prompts if none is given.
 #[derive(Debug, Default, Clone, Args)]
 #[group(id = "secret", multiple = true)]
 pub struct SecretArgs {
@@ -22,11 +22,11 @@ pub struct SecretArgs {
     pub password_command: Option<String>,
 }
 
-/// What opens a vault. If none is given: a prompt for the password.
+/// Secret that opens a vault. Prompts for the password if none is given.
 #[derive(Debug, Default, Clone, Args)]
 #[group(id = "unlock", multiple = false)]
 pub struct UnlockArgs {
-    /// Where the password or key comes from.
+    /// Source of the password or key.
     #[command(flatten)]
     pub secret: SecretArgs,
     /// Ask for the recovery key instead of a password
@@ -34,7 +34,7 @@ pub struct UnlockArgs {
     pub recovery_key: bool,
 }
 
-/// Where a new password comes from. If none is given: a prompt, twice.
+/// Source of a new password. Prompts twice if none is given.
 #[derive(Debug, Default, Clone, Args)]
 #[group(id = "new", multiple = false)]
 pub struct NewPasswordArgs {
@@ -57,7 +57,7 @@ impl NewPasswordArgs {
     }
 }
 
-/// Where a new password or key comes from. If none is given: a prompt, twice.
+/// Source of a new password or key. Prompts twice if none is given.
 #[derive(Debug, Default, Clone, Args)]
 pub struct NewSecretArgs {
     /// A new password.
@@ -79,7 +79,7 @@ impl NewSecretArgs {
     }
 }
 
-/// What trying a new password costs.
+/// Cost of trying a new password.
 #[derive(Debug, Clone, Args)]
 pub struct CostArgs {
     /// Memory that trying a new password takes, in MiB. Less makes guessing cheaper: only for machines that have little

@@ -81,7 +81,7 @@ pub struct ListArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// What opens the vault.
+    /// Secret that opens the vault.
     #[command(flatten)]
     pub unlock: UnlockArgs,
 }
@@ -94,7 +94,7 @@ pub struct CatArgs {
     /// Files in the vault
     #[arg(required = true)]
     pub paths: Vec<PathBuf>,
-    /// What opens the vault.
+    /// Secret that opens the vault.
     #[command(flatten)]
     pub unlock: UnlockArgs,
 }
@@ -108,7 +108,7 @@ pub struct ExportArgs {
     /// File or folder in the vault
     #[arg(default_value = "/")]
     pub path: PathBuf,
-    /// Where to copy it
+    /// Destination
     #[arg(required = true)]
     pub target: PathBuf,
     /// Trust the store's metadata, which is not authenticated: keep owners, set-id bits, capabilities, special files
@@ -117,7 +117,7 @@ pub struct ExportArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-    /// What opens the vault.
+    /// Secret that opens the vault.
     #[command(flatten)]
     pub unlock: UnlockArgs,
 }
@@ -129,7 +129,7 @@ pub struct ImportArgs {
     pub vault: PathBuf,
     /// File or folder to copy
     pub source: PathBuf,
-    /// Where to put it in the vault
+    /// Destination in the vault
     #[arg(default_value = "/")]
     pub path: PathBuf,
     /// Keep this anchor, which a mount of the vault may have
@@ -138,7 +138,7 @@ pub struct ImportArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-    /// What opens the vault.
+    /// Secret that opens the vault.
     #[command(flatten)]
     pub unlock: UnlockArgs,
 }
