@@ -310,7 +310,7 @@ impl Program<'_, '_> {
                 self.seen.read += 1;
                 if let Err(why) = self.model.refuse(path, &content) {
                     let log = self.log.join("\n");
-                    panic!("{log}\n{}: {} reads wrong: {why}", self.side, self.paths[path].display());
+                    panic!("{}: {} reads wrong: {why}\n{log}", self.side, self.paths[path].display());
                 }
             }
             Err(error) => {
@@ -333,7 +333,7 @@ impl Program<'_, '_> {
 
     fn expect(&self, error: &io::Error) {
         let beyond = error.kind() == io::ErrorKind::UnexpectedEof;
-        assert!(beyond || is_expected(error), "{}\n{}: {error}", self.log.join("\n"), self.side);
+        assert!(beyond || is_expected(error), "{}: {error}\n{}", self.side, self.log.join("\n"));
     }
 }
 
