@@ -96,8 +96,7 @@ fn openssl_agrees() {
     }
 }
 
-/// Large files on tmpfs are mapped and hashed in place. A file with a hole is read instead, and keeps
-/// the hole.
+/// Large files on tmpfs hash like any others, and a hole in one stays a hole.
 #[test]
 fn long_files_in_memory_are_hashed_as_others_and_stay_as_they_are() {
     // Root is needed to mount a tmpfs.
