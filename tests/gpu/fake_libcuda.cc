@@ -87,8 +87,8 @@ struct Event {
   Context* context = nullptr;
 };
 
-std::mutex global;  // for all below
-std::mutex shim;    // which runs one kernel at a time
+std::mutex global;  // guards everything below
+std::mutex shim;    // the shim runs one kernel at a time
 std::vector<Context*> contexts;
 std::vector<Stream*> streams;
 thread_local Context* current = nullptr;
@@ -348,7 +348,7 @@ EXPORT cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, unsig
   BEGIN(static_cast<Stream*>(stream));
   if (threads > 1024) return INVALID;
   // As on a device, an invalid address causes the context to be lost once the kernel runs.
-  bool batch = false, check = false, hash = false;  // seal or open, or their check; a level of MD6
+  bool batch = false, check = false, hash = false;  // seal or open; their check; a level of MD6
   for (auto& [name, kernel] : kernels) {
     batch |= function == &kernel && (name.find("seal_") == 0 || name.find("open_") == 0);
     check |= function == &kernel && name.find("check_") == 0;

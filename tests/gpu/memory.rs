@@ -126,7 +126,7 @@ fn over_fake_forgets() {
             assert!(Instant::now() < end, "nothing is freed");
             thread::sleep(Duration::from_millis(1));
         }
-        thread::sleep(Duration::from_millis(300)); // It has its memory and is about to ask.
+        thread::sleep(Duration::from_millis(300)); // It has its memory and is about to send the request.
         kill_process(process, Signal::CONT).expect("it is there");
         asking.join().expect("no panic")
     });

@@ -168,7 +168,7 @@ fn what_does_not_verify_is_told_from_what_is_wrong() {
         for (at, word) in checked.run(runner, name).1.into_iter().enumerate() {
             let state = match at {
                 2 | 7 => UNVERIFIED,
-                13 => REFUTED, // The launch took it for good.
+                13 => REFUTED, // The launch accepted it.
                 _ => CONFIRMED,
             };
             assert_eq!(word, verdict(state), "{name}: chunk {at} on {machine:?}");

@@ -49,7 +49,7 @@ struct Barrier {
 };
 
 struct Fiber {
-  void* stack = nullptr;  // its top, while it is not running
+  void* stack = nullptr;  // top of the stack while not running
   bool finished = true;
   const Barrier* waits_for = nullptr;
   uint64_t generation = 0;
@@ -61,7 +61,7 @@ inline Fiber fibers[1024];
 
 struct Warp {
   Barrier barrier;
-  uint64_t values[2][32] = {};  // of shuffles, in turn: a lane can be ahead of another by one shuffle only
+  uint64_t values[2][32] = {};  // used alternately by shuffles: lanes differ by at most one shuffle
 };
 
 struct Block {
@@ -73,7 +73,7 @@ struct Block {
   std::vector<Warp> warps;
   uint32_t current = 0, running = 0;
   Index thread = {0};
-  void* stack;  // of `run_block`
+  void* stack;  // stack of `run_block`
 };
 inline Block* block = nullptr;
 

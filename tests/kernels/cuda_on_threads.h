@@ -45,7 +45,7 @@ class Barrier {
 
 struct Warp {
   Barrier barrier;
-  uint64_t values[32] = {};  // of a shuffle
+  uint64_t values[32] = {};  // for a shuffle
 };
 
 struct Block {

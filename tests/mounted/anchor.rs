@@ -598,7 +598,7 @@ fn no_kill_makes_the_anchor_refuse_what_is_right() {
         scope(|scope| {
             for (number, seed) in seeds.into_iter().enumerate() {
                 let dir = mount.join(format!("of {number}"));
-                let _ = fs::create_dir(&dir); // It is there from the second round on.
+                let _ = fs::create_dir(&dir); // It exists from the second round on.
                 let stop = &stop;
                 scope.spawn(move || load(&dir, seed, stop));
             }

@@ -402,7 +402,7 @@ fn garbage_never_stops_a_mount() {
             let mut image = v.new.clone();
             image[sectors.clone()].fill(0);
             image.resize(len, 0);
-            images.extend([image.clone(), image]); // in an even and an odd place
+            images.extend([image.clone(), image]); // at an even and an odd index
         }
     }
     for round in 0..600 {

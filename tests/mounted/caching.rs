@@ -122,7 +122,7 @@ impl Many<'_> {
     }
 
     fn resize(&mut self) -> String {
-        self.mapping = None; // What lies past the end may not be touched.
+        self.mapping = None; // Accessing it past the end of the file would fault.
         let size = self.below(MOST);
         match self.one(|kind| kind.writes()) {
             Some(by) => self.handles[by].1.set_len(size as u64).expect("truncate"),

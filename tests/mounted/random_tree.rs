@@ -44,7 +44,7 @@ impl Pair<'_> {
     fn run(&mut self, ops: &[Op]) -> Result<(), String> {
         self.runs += 1;
         if !rustix::process::geteuid().is_root() {
-            rustix::process::umask(Mode::from_raw_mode(0o022)); // of the sequence before
+            rustix::process::umask(Mode::from_raw_mode(0o022)); // left by the previous sequence
         }
         let name = format!("run {}", self.runs);
         let places = [self.model.join(&name), self.mount_path().join(&name)];
@@ -163,7 +163,7 @@ fn minimise(pair: &mut Pair, mut ops: Vec<Op>, mut why: String) -> (Vec<Op>, Str
 /// One test per cipher, so that they run in parallel.
 macro_rules! never_differs {
     ($($cipher:ident: $name:ident),+) => {
-        const _: [Cipher; Cipher::ALL.len()] = [$(Cipher::$cipher),+]; // none is left out
+        const _: [Cipher; Cipher::ALL.len()] = [$(Cipher::$cipher),+]; // every cipher is listed
 
         $(
             #[test]

@@ -133,7 +133,7 @@ fn a_changed_byte_moves_a_few_pages_and_an_unchanged_tree_moves_none() {
     assert_eq!(literal(&command::sh("/", again, &[view.path(), &other.store], 120)), 0);
     let file = File::options().write(true).open(vault.store.join("large")).expect("file");
     file.write_all_at(&[!content[20_000_000]], 20_000_000).expect("a byte");
-    std::thread::sleep(Duration::from_secs(2)); // The kernel may hold attributes of the view for a second.
+    std::thread::sleep(Duration::from_secs(2)); // The kernel may cache the view's attributes for a second.
     let moved = literal(&command::sh("/", again, &[view.path(), &other.store], 120));
     assert!((1..1 << 18).contains(&moved), "{moved} bytes moved");
     view.unmount();
@@ -521,7 +521,7 @@ fn a_long_name_is_never_that_of_another_file() {
         fs::rename(vault.store.join(below).join(&first), vault.store.join(below).join(&second))
             .expect("rename");
     }
-    std::thread::sleep(Duration::from_secs(2)); // The kernel may hold names of the view for a second.
+    std::thread::sleep(Duration::from_secs(2)); // The kernel may cache the view's names for a second.
     assert!(!at_one.exists() && !sidecar(at_one).exists(), "a name that is gone");
     let [now] = &stored_names(one)[..] else { panic!("names") };
     assert!(now != at_one && sidecar(now).exists());

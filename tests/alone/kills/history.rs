@@ -273,7 +273,7 @@ impl History {
         for chunk in &found.unreadable {
             let range = (chunk * CHUNK) as u64..((chunk + 1) * CHUNK) as u64;
             if range.end <= part.start || part.end <= range.start {
-                continue; // of whoever writes that part
+                continue; // belongs to the writer of that part
             }
             let shared = range.start < part.start || part.end < range.end && self.part.is_some();
             let overwritten = range.start < confirmed.len() as u64 && later.iter().any(|e| e.touches(&range));

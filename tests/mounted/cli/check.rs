@@ -201,7 +201,7 @@ fn an_interrupted_check_goes_on_where_it_was() {
         let running = Running::start(&mut check(&vault, &resume));
         sleep(Duration::from_millis(pause));
         let pid = Pid::from_raw(running.pid() as i32).expect("a process");
-        let _ = kill_process(pid, Signal::INT); // It may have ended.
+        let _ = kill_process(pid, Signal::INT); // It may have exited.
         let done = running.finish(Duration::from_secs(60));
         interrupted += u32::from(done.code() == 130 && state.exists());
         // Wait a little longer each time, until the check completes. A signal that arrives too early

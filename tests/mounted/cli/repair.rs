@@ -132,5 +132,5 @@ fn a_link_of_an_unknown_form_is_named_and_left() {
     let done = run(&mut check(&vault, &["--repair"]), 60);
     assert!(done.code() == 41 && !done.text().contains("set aside"), "{}", done.text());
     assert!(link.is_symlink(), "it stays");
-    only(&vault, "warpcrypt.links"); // The link's target may be in that file.
+    only(&vault, "warpcrypt.links"); // That file may contain the link's target.
 }
