@@ -288,7 +288,7 @@ class Rotated(Case):
     def begin(self, place, pause=None, until=None):
         """Begins a rotation, and kills it `pause` seconds after it takes effect, or once `until` holds.
 
-        Without either, it is killed immediately, at whatever stage it has reached."""
+        Without either, the rotation runs as far as it can."""
         new = os.path.join(place.path, "new key")
         with open(new, "wb") as file:
             file.write(KEY[::-1])
@@ -418,7 +418,7 @@ class Rotated(Case):
 
 
 class Flips(Case):
-    """One byte of a stored file is changed: mount, check, cat, export, hash and the reader agree on the verdict."""
+    """One byte of a stored file is changed: mount, check, cat, export, hash and the reader agree."""
 
     def test_a_file_of_two_chunks(self):
         self.flips(lambda file: file.write(pattern(5000)), 50)
@@ -462,7 +462,8 @@ class Flips(Case):
         self.flips_of(place, original, 50)
 
     def test_a_file_that_was_never_committed(self):
-        """A mount reads it as empty, because a crash may have left it that way. No command accepts it unless it is empty."""
+        """A mount reads it as empty, because a crash may have left it that way. Other commands report damage, except
+        for an empty stored file."""
         place = self.place()
         with open(f"{place.mount()}/file", "wb") as file:
             file.write(pattern(5000))
@@ -723,7 +724,8 @@ class Nodes(Case):
                     os.setxattr(path, attribute, original)
 
     def flipped(self, original, sample):
-        """Yields positions, and `original` with one bit flipped there: all positions with PROVE, else a sample and the last."""
+        """Yields positions, and `original` with one bit flipped there: all positions with PROVE, else a sample and
+        the last one."""
         choice = random.Random(len(original))
         every = range(len(original))
         for at in every if PROVE else sorted({*choice.sample(every, min(sample, len(every))), len(original) - 1}):
@@ -732,7 +734,8 @@ class Nodes(Case):
             yield at, bytes(changed)
 
     def agree(self, place, label):
-        """Whether the vault opens, and whether anything is damaged. All commands must agree on that and on the content."""
+        """Whether the vault opens, and whether anything is damaged. Asserts that all commands agree on that and on
+        the content."""
         target = os.path.join(place.path, "exported")
         codes = {"check": place.run("check", "--full", place.store).returncode,
                  "export": place.run("export", place.store, target).returncode,

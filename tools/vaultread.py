@@ -327,7 +327,7 @@ def _block_encryptor(cipher, key):
 
 
 def ctr(cipher, key, counter, data):
-    """Counter mode with a full-block counter; encrypts and decrypts. Uses the leading key_len bytes of `key`."""
+    """Counter mode with a full-block counter; encrypts and decrypts. Uses only as much of `key` as the cipher needs."""
     key = key[:CIPHERS[cipher][0]]
     start = int.from_bytes(counter, "big")
     if AES and cipher.startswith("aes"):
@@ -1101,7 +1101,7 @@ def recover_again(stored, newest):
 
 
 def open_content(stored, keys, accepts):
-    """The content of a stored file. `accepts` may reject the newest record. Raises Damage if nothing can be proven."""
+    """The content of a stored file. `accepts` may reject the newest record. Raises Damage if nothing is proven."""
     if not stored.size:
         return EmptyContent
     if stored.size < PAGE:
@@ -1328,8 +1328,8 @@ class Vault:
         return [self.masters[generation] for generation in sorted(self.masters, reverse=True)]
 
     def _under_any(self, kind, stored, function):
-        """Returns the first accepted result of `function(master)` for an item of this kind with this stored form. Raises
-        the last Damage if there is none."""
+        """Returns the first accepted result of `function(master)` for an item of this kind with this stored form.
+        Raises the last Damage if there is none."""
         problem = None
         for master in self._name_masters():
             try:
@@ -1346,7 +1346,8 @@ class Vault:
         return record.generation == self.config.key_generation or self.former_list.accepts(FILE, record.raw)
 
     def _rewrites(self):
-        """Maps record sectors to the names of rewrite files: those whose sectors both hold this record, of the current key."""
+        """Maps record sectors to names of rewrite files. Only those count whose sectors are both the same record of
+        the current key generation."""
         found = {}
         if not self.config.former:
             return found
@@ -1451,7 +1452,7 @@ class Vault:
         return False
 
     def entries(self, directory, problem):
-        """Entries sorted by stored name. Calls `problem(stored name, Damage)` for each entry whose name is lost."""
+        """Entries sorted by name. Calls `problem(stored name, Damage)` for each entry whose name is lost."""
         found = []
         for stored in sorted(os.listdir(b"/proc/self/fd/%d" % directory.fd)):
             try:
@@ -1625,8 +1626,8 @@ class Reader:
         return directory, None
 
     def walk(self, visit, path=""):
-        """Calls `visit(path, directory, entry, inner)` for everything below a path, parents first; `inner` is the opened
-        directory. An entry that cannot be entered or named is reported."""
+        """Calls `visit(path, directory, entry, inner)` for everything below a path, parents first; `inner`
+        is the opened directory. An entry that cannot be entered or named is reported."""
         directory, entry = self.find(path)
         pending = []
         if entry is None:
