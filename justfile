@@ -3,7 +3,7 @@
 default:
     @just --list
 
-# What CI runs
+# Run everything that CI runs
 ci:
     .ci/run
 

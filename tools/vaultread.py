@@ -327,7 +327,7 @@ def _block_encryptor(cipher, key):
 
 
 def ctr(cipher, key, counter, data):
-    """Counter mode with a full-block counter; encrypts and decrypts. Uses only as much of `key` as the cipher needs."""
+    """Counter mode with a full-block counter; encrypts and decrypts. Uses only the bytes of `key` that it needs."""
     key = key[:CIPHERS[cipher][0]]
     start = int.from_bytes(counter, "big")
     if AES and cipher.startswith("aes"):
@@ -661,7 +661,7 @@ class Config:
         return keys
 
     def follows(self, other, master):
-        """Whether another configuration is authenticated by this one's master key, or by a former key that it names."""
+        """Whether another configuration is authenticated by this one's master key, or by a former key in it."""
         try:
             return any(other.mac_under(key) == other.mac for key in self.master_keys(master).values())
         except Damage:
@@ -720,7 +720,7 @@ def recovery_key(text):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Where things are in a stored file
+# Layout of a stored file
 
 PAGE = CHUNK = 4096
 FIRST_GROUP, LATER_GROUP, CHILDREN = 48, 64, 128

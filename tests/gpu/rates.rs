@@ -118,7 +118,7 @@ fn rate(
     done.into_inner() as f64 / start.elapsed().as_secs_f64()
 }
 
-/// What precedes each of several batches run alone.
+/// Activity before each of several batches run alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
     Nothing,

@@ -140,7 +140,7 @@ fn put(stored: &Path, bytes: &[u8]) {
     file.set_len(bytes.len() as u64).expect("cut the store");
 }
 
-/// Collects what is wrong with the file as programs see it. All `versions` have the same size.
+/// Collects faults in the file as programs see it. All `versions` have the same size.
 struct Judge<'a> {
     what: String,
     versions: Vec<&'a [u8]>,

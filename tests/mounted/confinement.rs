@@ -76,7 +76,7 @@ fn has_landlock() -> bool {
     has
 }
 
-/// What a process confined like that of a mount was denied.
+/// Reports which operations were denied to a process confined like that of a mount.
 fn confined() -> Value {
     serde_json::from_str(&ok(Vault::program().arg("confined"), 60)).expect("JSON")
 }

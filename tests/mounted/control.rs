@@ -206,7 +206,7 @@ fn a_mount_whose_process_cannot_be_reached_ends_by_force() {
     assert!(!socket.exists(), "a socket is left");
 }
 
-/// As when the machine is about to sleep.
+/// `lock --all --end`, as the systemd unit runs it before the machine sleeps.
 #[test]
 fn all_mounts_end_although_a_process_is_stopped() {
     if !ready_as_root(&["unshare", "awk"]) {

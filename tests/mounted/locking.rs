@@ -155,7 +155,7 @@ fn lock_under_load(options: &[&str]) {
         nameless.read_exact_at(&mut whole, 0).expect("read");
         assert!(whole == content);
         load.stop.store(true, SeqCst);
-        // Waiting programs would keep the test from ending at a failed assertion in this scope.
+        // Asserted only now: after an earlier failure, waiting programs would keep the test from ending.
         assert_eq!(after, BTreeMap::new());
     });
     mount.unmount();

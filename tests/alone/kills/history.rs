@@ -1,4 +1,5 @@
-//! What a program did to one file, how much of it was confirmed, and therefore what a crash may leave.
+//! The changes that a program made to one file, how many of them were confirmed, and the states that a
+//! crash may therefore leave.
 //!
 //! All written data consists of 16-byte words, each identifying its write and its position in the file.
 //! A byte that belongs elsewhere, or to a write that was replaced long ago, can therefore be recognised.
@@ -85,7 +86,7 @@ impl Faults {
     }
 }
 
-/// What remained of a file after a crash.
+/// State of a file after a crash.
 pub enum Found {
     Content(Vec<u8>),
     Nothing,
@@ -334,7 +335,7 @@ impl Event {
     }
 }
 
-/// What a file may contain after a crash.
+/// Sizes and bytes that a file may have after a crash.
 struct May {
     sizes: Vec<RangeInclusive<u64>>,
     /// For each byte found, whether it matches confirmed data or a later write.

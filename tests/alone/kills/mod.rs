@@ -356,7 +356,7 @@ impl<'a> Ground<'a> {
         let Some(mount) = self.mount(&vault, &[], tally) else { return };
         let faults = tally.fault_count();
         Ground::settle(works, &crash, false, tally);
-        // What was recovered must stay intact.
+        // Recovered data must stay intact.
         if tally.fault_count() == faults && self.random.once_in(3) {
             mount.unmount().unwrap_or_else(|said| tally.fault(Kind::Refused, 0, said));
             let Some(_mount) = self.mount(&vault, &[], tally) else { return };

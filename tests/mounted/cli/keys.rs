@@ -189,7 +189,7 @@ fn a_lost_configuration_comes_back_from_a_backup() {
     assert_eq!(fs::read_to_string(mount.join("file")).expect("read"), "content");
     mount.unmount();
 
-    // A slot changed since the backup makes the vault's configuration newer.
+    // After a slot was added, the vault's configuration is newer than the backup.
     let second = file(vault.place_path(), "second", &[2; 100]);
     let key = ["--key-file", text(&vault.key)];
     ok(vault_command(&["key", "add"], &vault, &["--new-key-file", &second]).args(key), 60);

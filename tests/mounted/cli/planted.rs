@@ -45,7 +45,7 @@ fn plant(kind: &str, at: &Path, aside: &Path) -> OwnedFd {
         _ => symlink(aside, at).expect("a link"),
     }
     let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).expect("inotify");
-    // Of a symlink, the watch covers the target.
+    // For a symlink, this watches the target.
     inotify::add_watch(&watch, at, WatchFlags::OPEN).expect("a watch");
     watch
 }

@@ -81,7 +81,7 @@ enum Way {
     Mapped,
 }
 
-/// What the program does once there is space.
+/// The program's action once there is space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Then {
     Rewrite,

@@ -183,7 +183,7 @@ impl Saboteur {
                 let _ = fs::hard_link(one, beside);
                 "a second name"
             }
-            // Not for a file that consists mostly of made-up length.
+            // Skip files whose forged length makes them huge.
             5 if len < 10 << 20 && one.is_file() => {
                 put(&beside, &fs::read(one).unwrap_or_default());
                 "copy elsewhere"
