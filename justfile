@@ -1,9 +1,9 @@
-# Everyday recipes; `just` lists them.
+# Common tasks; `just` lists them.
 
 default:
     @just --list
 
-# What CI runs
+# Run everything that CI runs
 ci:
     .ci/run
 
@@ -17,13 +17,13 @@ check:
 test:
     REQUIRE_FUSE=1 cargo test --release
 
-# All cases of the tests that otherwise take a sample, millions of explored states, then real kills and power cuts (as root)
+# Run all cases of sampled tests, millions of states, then real kills and power cuts (as root)
 prove kills="1000" cuts="200" beside="":
     PROVE=1 REQUIRE_FUSE=1 cargo test --release
     cargo test --release --lib -- explore interleave --ignored --skip this_ --skip these_ --skip any_program_finds --nocapture
     KILLS={{kills}} CUTS={{cuts}} KILLS_BESIDE={{beside}} KILLS_OUT=target/kills REQUIRE_FUSE=1 cargo test --release --test alone kills -- --nocapture
 
-# Fuzz a target for some seconds, with a nightly compiler and cargo-fuzz
+# Fuzz a target for some seconds; needs a nightly compiler and cargo-fuzz
 fuzz target seconds="600":
     cargo +nightly fuzz run {{target}} -- -max_total_time={{seconds}}
 
@@ -31,17 +31,17 @@ fuzz target seconds="600":
 try:
     cargo run --release -- try
 
-# Program, mount helpers, man pages, completions and units of systemd below `prefix`
+# Install the program, mount helpers, man pages, completions and systemd units below `prefix`
 install prefix="/usr/local":
     cargo build --release -p warpcrypt
     mount-scripts/install.sh --prefix {{prefix}}
 
-# The package for Debian, in target/
+# Build the Debian package in target/
 deb:
     cargo build --release -p warpcrypt
     mount-scripts/build-deb.sh
 
-# What measures, with man pages and completions, below `prefix`: `warpcrypt bench` needs it
+# Install the benchmark program for `warpcrypt bench`, man pages and completions below `prefix`
 install-bench prefix="/usr/local":
     cargo build --release -p warpcrypt-bench
     install -D target/release/warpcrypt-bench {{prefix}}/bin/warpcrypt-bench
@@ -49,6 +49,6 @@ install-bench prefix="/usr/local":
     target/release/warpcrypt-bench man {{prefix}}/share/man/man1
     target/release/warpcrypt-bench completions bash > {{prefix}}/share/bash-completion/completions/warpcrypt-bench
 
-# Licences, advisories and sources of the dependencies
+# Check licences, advisories and sources of the dependencies
 deny:
     cargo deny check

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Puts more than a gigabyte of real files and real programs through a mounted vault, and says PASS or FAIL for
-# each claim. Takes about ten minutes; `cargo test` has the short versions.
+# Puts more than a gigabyte of real files and real programs through a mounted vault, and prints PASS or
+# FAIL for each claim. Takes about ten minutes; `cargo test` has shorter versions.
 #
 # Usage: mount-scripts/acceptance.sh [CIPHER]
 #   WARPCRYPT   the program (target/release/warpcrypt)
-#   TMPDIR      where the vault lies: 6 GB of room
+#   TMPDIR      directory for the vault; needs 6 GB of space
 #   MINUTE      seconds that pgbench runs (60)
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -28,7 +28,7 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
-# check NAME COMMAND...: PASS if it succeeds.
+# check NAME COMMAND...: PASS if the command succeeds.
 check() {
     local name=$1 start=$SECONDS
     shift
@@ -56,8 +56,8 @@ serving() { # the process behind the mount
     return 1
 }
 
-# What a listing shows of a tree: modes, times, owners, links, sizes, targets. Sizes and links of directories
-# are the store's own.
+# Lists a tree: modes, times, owners, links, sizes, targets. Leaves out sizes and link counts of
+# directories, which depend on the store.
 listing() {
     (cd "$1" && find . -mindepth 1 \( -type d -printf '%P|%y|%m|%T@|%U:%G\n' \
         -o -printf '%P|%y|%m|%T@|%U:%G|%n|%s|%l\n' \) | sort)

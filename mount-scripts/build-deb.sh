@@ -1,10 +1,11 @@
 #!/bin/sh
-# Makes a package for Debian of target/release/warpcrypt: warpcrypt_VERSION_ARCHITECTURE.deb. It asks for the libc that
-# the program needs, which is no newer than that of the machine that built it.
+# Packages target/release/warpcrypt for Debian: warpcrypt_VERSION_ARCHITECTURE.deb. The package depends
+# on the libc version that the program needs, which is at most that of the build machine.
 #
-# Usage: mount-scripts/build-deb.sh [DIR], by default into target/; needs the packages dpkg-dev and binutils
+# Usage: mount-scripts/build-deb.sh [DIR], by default into target/; needs the packages dpkg-dev and
+# binutils
 #   WARPCRYPT               the program (target/release/warpcrypt)
-#   DEBFULLNAME, DEBEMAIL   who packages
+#   DEBFULLNAME, DEBEMAIL   the packager
 set -eu
 umask 022
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -26,14 +27,14 @@ tree=$work/tree
 doc=$tree/usr/share/doc/warpcrypt
 
 DESTDIR=$tree "$root/mount-scripts/install.sh" --prefix /usr
-# Where Debian has them.
+# Debian keeps these programs in /usr/sbin.
 mkdir -p "$tree/usr/sbin"
 mv "$tree"/sbin/* "$tree/usr/sbin/"
 rmdir "$tree/sbin"
 mv "$tree/usr/share/zsh/site-functions" "$tree/usr/share/zsh/vendor-completions"
 strip --remove-section=.comment --remove-section=.note "$tree/usr/bin/warpcrypt"
 gzip -9n "$tree"/usr/share/man/man1/*.1
-# The helpers' options are those of the commands that they call.
+# The helpers take the options of the commands that they call.
 mkdir "$tree/usr/share/man/man8"
 for helper in "$tree"/usr/sbin/*; do
     name=${helper##*/}
@@ -67,7 +68,7 @@ END
     sed -n '/^Permission/,$ { s/^$/./; s/^/ /; p; }' "$root/LICENSE-MIT"
 } >"$doc/copyright"
 
-# dpkg-shlibdeps reads the program's symbols, and a source package that has a name.
+# dpkg-shlibdeps reads the program's symbols, and requires a named source package.
 mkdir -p "$work/debian" "$tree/DEBIAN"
 printf 'Source: warpcrypt\n\nPackage: warpcrypt\nArchitecture: any\n' >"$work/debian/control"
 depends=$(cd "$work" && dpkg-shlibdeps -O "$tree/usr/bin/warpcrypt" | sed -n 's/^shlibs:Depends=/Depends: /p')
@@ -91,7 +92,7 @@ Description: encrypted, authenticated directory
  .
  Users other than root need fusermount3 from the package fuse3.
 END
-# Without a system log, mounts by root write this one.
+# Without a system log, mounts by root write to this file.
 cat >"$tree/DEBIAN/postrm" <<'END'
 #!/bin/sh
 set -e

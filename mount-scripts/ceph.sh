@@ -1,7 +1,9 @@
-# For scripts that try a vault on CephFS, to be sourced: a cluster of one monitor, one manager, three OSDs and two metadata servers
-# on this machine. `place` is where all of it lies; no other cluster may be in use here.
+# To be sourced by scripts that test a vault on CephFS: a cluster of one monitor, one manager, three OSDs
+# and two metadata servers on this machine. All files are in `place`. No other cluster may be in use
+# here.
 
-# Without keys a program may ask the monitor before it knows the cluster's id: it is refused then (EPERM), and ends.
+# Without keys, a program may contact the monitor before it knows the cluster's id. It is then refused
+# (EPERM) and exits, so retry.
 ceph_try() {
     local n
     for n in 1 2 3 4 5; do
@@ -61,7 +63,7 @@ CONF
     for n in a b; do
         mkdir "$place/mds-$n" && ceph_start mds $n || return 1
     done
-    # After so long without a word from a client its locks go to others who wait for them.
+    # If a client is silent for this long, its locks are given to waiting clients.
     ceph_say fs set cephfs session_timeout 30
     for ((n = 0; n < 120; n++)); do
         ceph_say fs status cephfs 2>/dev/null | grep -q active && return

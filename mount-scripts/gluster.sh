@@ -1,7 +1,8 @@
-# For scripts that try a vault on GlusterFS, to be sourced: a volume of three bricks on this machine, replica 3, as docs/stores.md
-# wants it for --shared. `place` is where the bricks lie, `volume` its name; no other volume may be in use.
+# To be sourced by scripts that test a vault on GlusterFS: a volume of three bricks on this machine,
+# replica 3, configured as docs/stores.md requires for --shared. The bricks are in `place`, and `volume`
+# is the volume's name. No other volume may be in use.
 
-# Nothing of a file may be kept by a client that others have changed, and locks must not outlive who has them.
+# A client must not cache anything that others have changed, and locks must not outlive their holder.
 gluster_make() {
     local option
     pgrep -x glusterd >/dev/null || { glusterd && sleep 3; }

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Installs target/release/warpcrypt with its man pages, completions, helpers for mount(8) and umount(8), units of
-# systemd and an example for /etc/fstab, or removes them all.
+# Installs target/release/warpcrypt with its man pages, completions, helpers for mount(8) and umount(8),
+# systemd units and an example for /etc/fstab, or removes them all.
 #
 # Usage, as root: mount-scripts/install.sh [--prefix /usr/local] [--uninstall]
 #   WARPCRYPT   the program (target/release/warpcrypt)
-#   DESTDIR     a directory to install below, as if it were the root
+#   DESTDIR     a directory to use as the root of the installation
 set -eu
 umask 022
 here=$(cd "$(dirname "$0")" && pwd)
@@ -36,7 +36,7 @@ case $prefix in
     *) usage ;;
 esac
 
-# Pages and completions are those of the program that is there.
+# When uninstalling, use the pages and completions of the installed program.
 installed=$dest$prefix/bin/warpcrypt
 if [ "$uninstall" = yes ] && [ -x "$installed" ]; then program=$installed; fi
 if ! [ -x "$program" ]; then
@@ -48,10 +48,10 @@ stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 trap 'exit 130' INT TERM
 
-# put MODE SOURCE TARGET: into the stage.
+# put MODE SOURCE TARGET: copies a file to the stage.
 put() { install -D -m "$1" "$2" "$stage$3"; }
 
-# completion SHELL TARGET
+# completion SHELL TARGET: generates a completion script.
 completion() {
     mkdir -p "$stage$(dirname "$2")"
     "$program" completions "$1" >"$stage$2"
@@ -74,7 +74,7 @@ for unit in "$here"/systemd/*/*.service; do
     sed -i "s|/usr/bin/|$prefix/bin/|" "$stage$file"
 done
 
-# Each file by itself: a directory such as /sbin may be a link.
+# Install file by file, because a directory such as /sbin may be a link.
 (cd "$stage" && find . -type f) | while IFS= read -r file; do
     target=$dest/${file#./}
     if [ "$uninstall" = yes ]; then
@@ -86,7 +86,7 @@ done
     fi
 done
 
-# Directories that a system may lack go, too, unless they hold anything else.
+# Also remove directories that a system may lack, unless they contain anything else.
 if [ "$uninstall" = yes ]; then
     (cd "$dest$prefix" && rmdir share/doc/warpcrypt/examples share/doc/warpcrypt \
         share/bash-completion/completions share/bash-completion share/zsh/site-functions share/zsh \

@@ -1,15 +1,16 @@
-# For scripts that try a vault on NFS, to be sourced: this machine's server and three clients in network namespaces, mounted as
-# docs/stores.md wants it for --shared. `place` is where the directory lies that is exported, `volume` names the namespaces. The kernel
-# needs server and client, and nothing else may be exported.
+# To be sourced by scripts that test a vault on NFS: this machine's server and three clients in network
+# namespaces, mounted as docs/stores.md requires for --shared. The exported directory is in `place`, and
+# `volume` is the prefix of the namespaces' names. The kernel needs NFS server and client, and nothing
+# else may be exported.
 served=
 
-# A client is known by its host name, so each has its own.
+# The server identifies a client by its host name, so each client has a different one.
 nfs_make() {
     local n
     mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd || return 1
     rpc.nfsd 0
     echo 15 >/proc/fs/nfsd/nfsv4gracetime && echo 15 >/proc/fs/nfsd/nfsv4leasetime || return 1
-    # It keeps the names of the clients that may have their locks back after the server was away.
+    # nfsdcld records the clients that may reclaim their locks after a server restart.
     if ! pgrep -x nfsdcld >/dev/null; then
         mkdir "$place/pipes" "$place/clients" && mount -t rpc_pipefs rpc_pipefs "$place/pipes" || return 1
         nfsdcld -F -p "$place/pipes" -s "$place/clients" >/dev/null 2>&1 &

@@ -1,15 +1,21 @@
 #!/usr/bin/env bash
-# One vault, mounted with --shared by three clients of one store, all of it on this machine. Each client has a mount of the store by
-# itself, so what one has cached the others do not know. Prints the rows of a table.
+# One vault, mounted with --shared by three clients of one store, all on this machine. Each client mounts
+# the store separately, so the clients share no cache. Prints the rows of a table.
 #
 # As root: mount-scripts/shared.sh STORE [SECONDS of each load, 20]
-#   gluster   package glusterfs-server: a volume of three bricks, replica 3. No other volume may be in use
-#   nfs       packages nfs-kernel-server and nfs-common, and a kernel with server and client: three clients in network namespaces.
-#             The machine may export nothing else; TMPDIR has to be on a filesystem that can be exported, as ext4
-#   ceph      packages ceph-mon, ceph-mgr, ceph-osd, ceph-mds, ceph-fuse and ceph-common: three OSDs, pools of three copies. No other
-#             cluster may be in use
-#   WARPCRYPT is the program (target/release/warpcrypt). OPTIONS are the options of the store's mounts, if not those of
-#   docs/stores.md.
+#   gluster   package glusterfs-server: a volume of three bricks, replica 3. No other volume may be in
+#   use
+#   nfs       packages nfs-kernel-server and nfs-common, and a kernel with server and client: three
+#   clients in
+#             network namespaces. The machine may export nothing else; TMPDIR has to be on a filesystem
+#             that can
+#             be exported, such as ext4
+#   ceph      packages ceph-mon, ceph-mgr, ceph-osd, ceph-mds, ceph-fuse and ceph-common: three OSDs,
+#   pools of
+#             three copies. No other cluster may be in use
+#   WARPCRYPT is the program (target/release/warpcrypt). OPTIONS are mount options of the store that
+#   replace
+#   those of docs/stores.md.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 program=$(readlink -f "${WARPCRYPT:-$root/target/release/warpcrypt}")
@@ -24,7 +30,7 @@ case $store in
     *) echo "usage: shared.sh gluster|nfs|ceph [SECONDS]" >&2; exit 2 ;;
 esac
 place=$(mktemp -d "${TMPDIR:-/tmp}/warpcrypt-shared-XXXXXX")
-exec 3>&2 # What is worth to know besides the rows.
+exec 3>&2 # Diagnostics that are not part of the table.
 
 clean_up() {
     cd /
@@ -63,8 +69,9 @@ row() { # NAME COMMAND...
 attach() { "$program" mount --shared "$place/store-$1/vault" "$place/mnt-$1" --key-file "$place/key" --log-file "$place/log-$1"; }
 server_of() { sed -n 's/.*warpcrypt\[\([0-9]*\)\].*/\1/p' "$place/log-$1" | tail -n 1; }
 
-# What a client does until it is told to stop: files of its own with numbers, each confirmed, noted outside of the volume; and reads
-# of the others' files, all of whose bytes have to be of one number. `seconds` long, or until it meets the end of its mount.
+# A client's load, for `seconds` or until its mount ends. It writes numbers to its files, confirms each
+# one, and records it outside the volume. It also reads the other clients' files, in which all bytes must
+# belong to the same number.
 cat >"$place/load.py" <<'END'
 import os, random, sys, time
 me, place, end = int(sys.argv[1]), sys.argv[2], time.time() + float(sys.argv[3])
@@ -141,8 +148,9 @@ kill_client() {
     kill -9 "$(server_of 3)"
 }
 
-# A client keeps a file open and writes to it all the time, another one writes to it meanwhile. Each write waits, or ends with EAGAIN
-# after ten seconds. Then a third one has all that was confirmed.
+# One client keeps a file open and writes to it continuously while another one writes to it too. Each
+# write waits, or fails with EAGAIN after ten seconds. Afterwards a third client must see everything that
+# was confirmed.
 two_write_one() {
     python3 - "$place" >&3 <<'END'
 import os, sys, threading, time
@@ -171,7 +179,7 @@ def first():
         os.close(file)
     except OSError as e:
         errors.append(e)
-writer = threading.Thread(target=first, daemon=True) # It ends with the program if that meets an error.
+writer = threading.Thread(target=first, daemon=True) # A daemon thread, so that it does not outlive a failed program.
 writer.start()
 time.sleep(1)
 for n in range(10):
@@ -189,7 +197,8 @@ print(f"two writers: the longest write took {longest[0]:.1f} and {longest[1]:.1f
 END
 }
 
-# Who has a lease and does not give it back is played by a lock of the stored file, through the store of another client.
+# A lock on the stored file, taken through another client's store, simulates a client that holds a lease
+# and does not release it.
 locked_elsewhere() {
     local stored
     stored=$(find "$place/store-3/vault" -type f -size +1500k)
@@ -208,8 +217,8 @@ os.write(file, b"y")
 END
 }
 
-# Every client sees in every file what was noted last of it, or something newer that was not confirmed any more: the client that was
-# killed may have emptied one to write it anew.
+# Every client must see in every file what was last recorded for it, or something newer that was not yet
+# confirmed. The killed client may have truncated one in order to rewrite it.
 everything_is_there() {
     python3 - "$place" "$@" <<'END'
 import sys
@@ -231,7 +240,8 @@ for who in (1, 2, 3):
 END
 }
 
-# A client falls off the network while it writes, for longer than its leases at the server (15 s) last.
+# A client loses its network connection while it writes, for longer than its leases at the server last
+# (15 s).
 cut_off() {
     killed=3
     sleep "$((seconds / 4))"

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# A vault on stores that are not local disks: what works there, step by step, also after the mount is killed. Each store is made
-# on this machine. Prints the rows of a table: the step, "yes" or "no", and seconds.
+# A vault on stores that are not local disks: which steps work there, also after the mount is killed.
+# Each store is created on this machine. Prints the rows of a table: the step, "yes" or "no", and
+# seconds.
 #
 # As root: mount-scripts/stores.sh STORE
-#   local     a directory, to compare with
-#   sshfs     package sshfs and openssh-sftp-server, without a network between
-#   gluster   package glusterfs-server: three bricks, replica 3; one is killed before the mount is. No other volume may be in use
+#   local     a directory, for comparison
+#   sshfs     packages sshfs and openssh-sftp-server, without a network in between
+#   gluster   package glusterfs-server: three bricks, replica 3; one is killed before the mount is. No
+#   other
+#             volume may be in use
 #   rclone    package rclone: WebDAV, with --vfs-cache-mode full
 #   s3fs      package s3fs; a bucket at S3_URL (passwd_file in S3_KEYS, its name in S3_BUCKET)
 #   WARPCRYPT is the program (target/release/warpcrypt). Needs fio, git, sqlite3, attr.
@@ -62,7 +65,7 @@ row() { # NAME COMMAND...
     printf '| %s | %s | %.1f |\n' "$name" "$result" "$(bc <<<"$EPOCHREALTIME - $begin")"
 }
 
-sync_numbers() { # Fifty times one of seven pages, each confirmed.
+sync_numbers() { # Writes one of seven pages fifty times, confirming each write.
     python3 - "$mnt/synced" <<'END'
 import os, sys
 file = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
@@ -98,7 +101,7 @@ export -f attach renames removed_but_open git_works fio_works sqlite_works sync_
 
 try() { # STORE
     mkdir -p "$store" "$mnt" && "$1_store" || { echo "stores.sh: no store $1" >&2; exit 1; }
-    # s3fs says nothing when it fails.
+    # s3fs reports nothing when it fails.
     sleep 1
     [ "$1" = local ] || mountpoint -q "$store" || { echo "stores.sh: $1 did not mount" >&2; exit 1; }
     head -c 64 /dev/urandom >"$place/key"

@@ -104,7 +104,7 @@ def file_content(vault, directory, entry):
 
 
 def read_tree(vault):
-    """What the reader finds, by path; None where it reports damage."""
+    """Everything that the reader finds, by path; None for items reported as damaged."""
     found, reader = {}, vaultread.Reader(vault)
 
     def visit(path, directory, entry, inner):
@@ -123,7 +123,7 @@ def read_tree(vault):
 
 
 def plain_tree(root):
-    """The same of a plain tree."""
+    """As above, for a plain tree."""
     found = {}
     root = os.fsencode(root)
     for at, directories, files in os.walk(root):
@@ -142,7 +142,7 @@ def plain_tree(root):
 
 
 class Primitives(unittest.TestCase):
-    """The plain Python functions, against published answers."""
+    """The pure Python functions, compared with published test vectors."""
 
     def test_kuznyechik(self):
         key = bytes.fromhex("8899aabbccddeeff0011223344556677fedcba98765432100123456789abcdef")
@@ -182,7 +182,7 @@ class Primitives(unittest.TestCase):
 
 
 class Matrix(Case):
-    """What a mount shows, the reader reads."""
+    """The reader's results equal those of a mount."""
 
     def test_every_kind(self):
         for cipher in CIPHERS:
@@ -263,7 +263,7 @@ class Killed(Case):
 
 
 class Rotated(Case):
-    """A rotation that is killed at any moment: the reader tells apart what is accepted under which key, as the program does."""
+    """A rotation killed at any moment: the reader and the program agree on what each key is accepted for."""
 
     def furnished(self, *options):
         place = self.place(*options)
@@ -286,9 +286,9 @@ class Rotated(Case):
         return place, expected
 
     def begin(self, place, pause=None, until=None):
-        """Begins a rotation, and kills it so many seconds after it is in force, or when a condition holds.
+        """Begins a rotation, and kills it `pause` seconds after it takes effect, or once `until` holds.
 
-        With neither it comes as far as it does."""
+        Without either, the rotation runs as far as it can."""
         new = os.path.join(place.path, "new key")
         with open(new, "wb") as file:
             file.write(KEY[::-1])
@@ -323,13 +323,13 @@ class Rotated(Case):
                 self.assertEqual((damaged, found), (0, expected))
                 target = os.path.join(place.path, "exported")
                 place.ok("export", place.store, target)
-                # Not every filesystem has room for the attributes.
+                # Not every filesystem has space for the attributes.
                 self.assertEqual(self.contents(plain_tree(target)), self.contents(expected))
         self.assertGreater(unfinished, 0)
 
     def test_a_rewrite_that_is_left_at_any_length(self):
         def rewrites():
-            """Those of the large file: another one may be all that is left of a file."""
+            """Rewrite files of the large file. Others may hold the only remaining copy of a file."""
             found = []
             for name in os.listdir(place.store):
                 try:
@@ -337,7 +337,7 @@ class Rotated(Case):
                     if name.startswith("warpcrypt.rewrite.") and os.path.getsize(path) > 1 << 20:
                         found.append(path)
                 except FileNotFoundError:
-                    pass  # it took the place of the file
+                    pass  # it already replaced the file
             return found
 
         left = []
@@ -348,7 +348,8 @@ class Rotated(Case):
             place.umount()
             self.begin(place, until=rewrites)
             left = rewrites()
-        # The header decides, so neither a byte nor the greatest size is read to the end.
+        # Only the header decides, so neither one byte more nor the maximum size makes the reader read to
+        # the end.
         for length in (0, 1, 511, 1023, 1024, 1 << 40):
             os.truncate(left[0], length)
             vault = self.vault(place)
@@ -367,7 +368,7 @@ class Rotated(Case):
         with open(f"{place.mount()}/file", "r+b") as file:
             file.write(b"other")
         place.umount()
-        # A damaged file keeps the rotation from its end.
+        # A damaged file keeps the rotation from finishing.
         vault = place.vault()
         directory = vault.root()
         inner = vault.enter(directory, vault.entries(directory, self.fail)[0])
@@ -417,7 +418,7 @@ class Rotated(Case):
 
 
 class Flips(Case):
-    """One byte of a stored file is changed: mount, check, cat, export, hash and the reader give one verdict."""
+    """One byte of a stored file is changed: mount, check, cat, export, hash and the reader agree."""
 
     def test_a_file_of_two_chunks(self):
         self.flips(lambda file: file.write(pattern(5000)), 50)
@@ -461,7 +462,8 @@ class Flips(Case):
         self.flips_of(place, original, 50)
 
     def test_a_file_that_was_never_committed(self):
-        """A mount reads it as empty, as a crash may have left it; no command vouches for it, unless nothing is there."""
+        """A mount reads it as empty, because a crash may have left it that way. Other commands report damage, except
+        for an empty stored file."""
         place = self.place()
         with open(f"{place.mount()}/file", "wb") as file:
             file.write(pattern(5000))
@@ -475,7 +477,7 @@ class Flips(Case):
         self.verdicts([*cut, *blank], place, mount_shows=b"")
 
     def only_stored(self, place):
-        """The stored bytes of the only file of a vault."""
+        """Stored bytes of the only file in a vault."""
         vault = place.vault()
         stored = vault.entries(vault.root(), self.fail)[0].stored
         with open(os.path.join(os.fsencode(place.store), stored), "rb") as file:
@@ -502,8 +504,8 @@ class Flips(Case):
             self.verdicts(variants[at:at + 512], place, positions[at:at + 512])
 
     def verdicts(self, variants, place, labels=None, mount_shows=None):
-        """Each variant becomes a stored file; all commands must agree on which are damaged, and on what is read. `mount_shows` is
-        what a mount reads instead."""
+        """Stores each variant as a file. All commands must agree on which are damaged, and on the content read.
+        `mount_shows` is the content that a mount reads if it differs."""
         root = place.mount()
         names = [f"v{i}" for i in range(len(variants))]
         for name in names:
@@ -562,7 +564,7 @@ class Flips(Case):
 
 
 def shown_tree(root):
-    """What programs can read below `root`, by path; None in place of what is damaged or of a form that is reserved."""
+    """Everything that programs can read below `root`, by path; None for damaged items and reserved forms."""
     def attempt(function):
         try:
             return function()
@@ -602,7 +604,7 @@ def shown_tree(root):
 
 
 class Nodes(Case):
-    """One byte of what is not the content of a file is changed: all commands give one verdict."""
+    """One byte outside file contents is changed: all commands agree on the verdict."""
 
     def small_vault(self):
         place = self.place()
@@ -722,7 +724,8 @@ class Nodes(Case):
                     os.setxattr(path, attribute, original)
 
     def flipped(self, original, sample):
-        """Positions with what `original` becomes if a bit there is flipped: all with PROVE, else some and the last."""
+        """Yields positions, and `original` with one bit flipped there: all positions with PROVE, else a sample and
+        the last one."""
         choice = random.Random(len(original))
         every = range(len(original))
         for at in every if PROVE else sorted({*choice.sample(every, min(sample, len(every))), len(original) - 1}):
@@ -731,7 +734,8 @@ class Nodes(Case):
             yield at, bytes(changed)
 
     def agree(self, place, label):
-        """Whether the vault opens, and whether something is damaged, if all agree on that and on what they read."""
+        """Whether the vault opens, and whether anything is damaged. Asserts that all commands agree on that and on
+        the content."""
         target = os.path.join(place.path, "exported")
         codes = {"check": place.run("check", "--full", place.store).returncode,
                  "export": place.run("export", place.store, target).returncode,
@@ -761,7 +765,7 @@ class Nodes(Case):
             if found.get(path) is None:
                 self.assertIn(None, shown.get(path, (None, None)), told)
             else:
-                # The filesystem that is exported to may have no room for attributes.
+                # The target filesystem of the export may have no space for attributes.
                 self.assertEqual((shown.get(path), exported.get(path, (None,))[0]), (found[path], found[path][0]), told)
         self.assertEqual((codes["check"], codes["export"]), (41, 41) if damaged else (0, 0), told)
         contents = {path: value[0] for path, value in shown.items() if value[0] not in (None, "directory") and b"link" not in path}

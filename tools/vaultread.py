@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Reads a warpcrypt vault without the program: list, cat, extract, verify, salvage.
 
-Written from docs/format.md alone, as a second implementation and a way to the data that needs nothing but Python 3.10.
-It never writes to the vault. The packages of requirements.txt make it faster: pycryptodome (AES, Keccak) and
-argon2-cffi. Without the second one a password with the default cost takes many minutes.
+Written from docs/format.md alone, as a second implementation, and as access to the data that needs only Python 3.10.
+It never writes to the vault. The packages in requirements.txt make it faster: pycryptodome (AES, Keccak) and
+argon2-cffi. Without the latter, a password with the default cost takes many minutes.
 """
 
 import argparse
@@ -46,11 +46,11 @@ class VaultError(Exception):
 
 
 class Damage(Exception):
-    """Stored bytes that do not authenticate, or that no writer leaves."""
+    """Stored bytes that do not authenticate, or that no writer produces."""
 
 
 class Reserved(Exception):
-    """A form that format.md reserves: no damage, but nothing that this reader can read."""
+    """A form that format.md reserves: not damaged, but not readable by this reader."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def keccak_p(lanes, rounds):
 
 
 def sponge(rate, rounds, data, domain, length):
-    """Keccak[`rate`] over whole bytes, with the byte `domain` that begins the padding."""
+    """Keccak[`rate`] over whole bytes; the byte `domain` begins the padding."""
     padded = bytearray(data)
     padded.append(domain)
     padded.extend(bytes(-len(padded) % rate))
@@ -277,7 +277,7 @@ def _kuznyechik_linear(block):
 
 @lru_cache(1)
 def _kuznyechik_tables():
-    """L, and L after S, of one byte at each of the 16 places."""
+    """Tables of L, and of L after S, for one byte at each of the 16 positions."""
     linear = []
     for place in range(16):
         bits = [_kuznyechik_linear(bytes(place) + bytes([1 << bit]) + bytes(15 - place)) for bit in range(8)]
@@ -327,7 +327,7 @@ def _block_encryptor(cipher, key):
 
 
 def ctr(cipher, key, counter, data):
-    """Counter mode over the whole block; encrypts and decrypts. Of `key` as much as the cipher takes is used."""
+    """Counter mode with a full-block counter; encrypts and decrypts. Uses only the bytes of `key` that it needs."""
     key = key[:CIPHERS[cipher][0]]
     start = int.from_bytes(counter, "big")
     if AES and cipher.startswith("aes"):
@@ -363,7 +363,7 @@ def siv_open(cipher, key, context, sealed):
 
 
 def siv_seal(cipher, key, context, text):
-    """For lookups: the stored form of a name that is known."""
+    """Used for lookups, to compute the stored form of a known name."""
     iv = _siv_iv(key, context, text)
     return iv + ctr(cipher, _siv_keys(key)[1], iv, text)
 
@@ -411,7 +411,7 @@ def _argon2_long_hash(data, length):
 
 
 def argon2id_slow(password, salt, memory, passes, lanes, length):
-    """Argon2id in plain Python: about a second a MiB and pass."""
+    """Argon2id in pure Python: about one second per MiB and pass."""
     head = struct.pack("<6I", lanes, length, memory, passes, 0x13, 2)
     for part in (password, salt, b"", b""):
         head += struct.pack("<I", len(part)) + part
@@ -505,7 +505,7 @@ def _fields(value, names, optional=()):
 
 
 def _number(value, low, high):
-    """An integer from `low` to below `high`."""
+    """Returns `value` if it is an integer in [`low`, `high`). Otherwise raises Damage."""
     if type(value) is not int or not low <= value < high:
         raise Damage("a number out of range")
     return value
@@ -524,7 +524,7 @@ def _one_of(value, choices):
 
 
 class FormerKey:
-    """A former master key, wrapped, and the list of what is accepted under it."""
+    """A wrapped former master key, and the list of items that it is still accepted for."""
 
     def __init__(self, value, key_generation):
         _fields(value, ("generation", "wrapped", "list", "items"))
@@ -567,7 +567,7 @@ class Slot:
         self.kdf += self.salt
 
     def wrapping_key(self, secret):
-        """W, or None if the slot takes another kind of secret."""
+        """W of format.md, or None if the slot needs another kind of secret."""
         if self.kind != secret.kind:
             return None
         if self.kind == "recovery":
@@ -581,7 +581,7 @@ class Slot:
 
 
 class Secret:
-    """What opens a key slot."""
+    """A secret that opens a key slot."""
 
     def __init__(self, password=None, key_file=None, recovery=None):
         self.password, self.key_file, self.recovery = password, key_file, recovery
@@ -594,7 +594,7 @@ class Secret:
 
 
 class Config:
-    """A configuration, parsed and not yet authenticated."""
+    """A parsed configuration, not yet authenticated."""
 
     def __init__(self, text):
         if len(text) > MAX_CONFIG:
@@ -640,7 +640,7 @@ class Config:
         return kmac256(subkey(master, "configuration"), m, 32, b"warpcrypt v2 configuration")
 
     def unlock(self, secret):
-        """The master key, or None if no slot opens."""
+        """Returns the master key, or None if the secret opens no slot."""
         for slot in self.slots:
             key = slot.wrapping_key(secret)
             if key is None:
@@ -661,7 +661,7 @@ class Config:
         return keys
 
     def follows(self, other, master):
-        """Whether another configuration is under this one's master key, or under the former one that it names."""
+        """Whether another configuration is authenticated by this one's master key, or by a former key in it."""
         try:
             return any(other.mac_under(key) == other.mac for key in self.master_keys(master).values())
         except Damage:
@@ -669,7 +669,7 @@ class Config:
 
 
 def choose_config(texts, secret):
-    """The configuration that counts among the texts of both files, and its master key."""
+    """Chooses the valid configuration among the texts of both files. Returns it and its master key."""
     configs, problems = [], []
     for text in texts:
         try:
@@ -699,7 +699,7 @@ BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def recovery_key(text):
-    """The 32 bytes of a recovery key as it is written."""
+    """Decodes the text form of a recovery key to its 32 bytes."""
     text = "".join(text.split()).replace("-", "").upper().replace("O", "0").replace("I", "1").replace("L", "1")
     if len(text) != 65 or set(text) - set(BASE32):
         raise VaultError("a recovery key has 13 groups of 5 characters", EXIT_KEY)
@@ -720,7 +720,7 @@ def recovery_key(text):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Where things are in a stored file
+# Layout of a stored file
 
 PAGE = CHUNK = 4096
 FIRST_GROUP, LATER_GROUP, CHILDREN = 48, 64, 128
@@ -733,7 +733,7 @@ def chunks_of(size):
 
 
 def group_of(chunk):
-    """Group of a chunk, and its place there."""
+    """Group of a chunk, and its index in the group."""
     if chunk < FIRST_GROUP:
         return 0, chunk
     return 1 + (chunk - FIRST_GROUP) // LATER_GROUP, (chunk - FIRST_GROUP) % LATER_GROUP
@@ -796,7 +796,7 @@ def levels_of(size):
 
 
 def length_of(chunk, size):
-    """Plaintext bytes of a chunk in a file of `size` bytes; 0 or less behind its end."""
+    """Plaintext bytes of a chunk in a file of `size` bytes; 0 or less past the end."""
     return min(CHUNK, size - chunk * CHUNK)
 
 
@@ -805,7 +805,7 @@ def length_of(chunk, size):
 
 
 class FileKeys:
-    """The keys of a file, and all that is computed with them."""
+    """The keys of a file, and everything computed with them."""
 
     def __init__(self, config, master, salt):
         keys = kmac256(subkey(master, "contents"), salt, 96, b"warpcrypt v2 file keys")
@@ -823,7 +823,7 @@ class FileKeys:
         return ctr(self.cipher, self.encryption, nonce + be(256 * chunk, 6), ciphertext)
 
     def leaf(self, group, slots):
-        """Digest of a group, from its current slots with zeros where there is none."""
+        """Digest of a group from its current slots, with zeros for missing ones."""
         if not any(slots):
             return bytes(32)
         return self.integrity(self.tree, be(group, 8), slots, 32, b"warpcrypt v2 leaf")
@@ -849,7 +849,7 @@ class SlotValue:
 
 
 class Version:
-    """What a record says of one version of the file."""
+    """A record's description of one version of the file."""
 
     def __init__(self, raw):
         self.epoch, self.size, self.root = *struct.unpack(">QQ", raw[:16]), raw[16:]
@@ -859,7 +859,7 @@ class Record:
     """A valid commit record."""
 
     def __init__(self, raw, keys):
-        """`keys` gives a file's keys by key generation and salt. Raises Damage."""
+        """`keys` maps a key generation and a salt to a file's keys. Raises Damage."""
         self.raw = raw
         magic, version, state, self.generation, self.sequence = struct.unpack(">8sHHIQ", raw[:24])
         if magic != b"warpfile" or version != 2:
@@ -870,7 +870,8 @@ class Record:
             raise Damage("a record does not authenticate")
         self.target, self.base = Version(raw[56:104]), Version(raw[104:152])
         self.is_clean, self.is_recovery = state == 0, state == 2
-        # Newest first: what was flushed before the target, and the newest of those that overwrote data of the base.
+        # Newest first: the version flushed before the target, and the newest of those that overwrote
+        # data of the base.
         self.since_base = [Version(raw[at:at + 48]) for at in (152, 200)] if state == 1 else []
         self.limit = int.from_bytes(raw[152:160], "big")
         self.unreadable = [int.from_bytes(raw[at:at + 8], "big") - 1 for at in range(160, 480, 8)]
@@ -910,7 +911,7 @@ class Stored:
         os.close(self.fd)
 
     def read(self, at, length):
-        """Zeros behind the end."""
+        """Reads `length` bytes, with zeros past the end."""
         parts = b""
         while len(parts) < length:
             part = os.pread(self.fd, length - len(parts), at + len(parts))
@@ -920,7 +921,7 @@ class Stored:
         return parts
 
     def slots(self, group):
-        """For each chunk of the group its two slots; those of epoch 0 too."""
+        """The two slots of each chunk in the group, including those of epoch 0."""
         raw = self.read(entries_at(group), ENTRY * chunks_in(group))
         pairs = [SlotValue(raw[at:at + SLOT]) for at in range(0, len(raw), SLOT)]
         return list(zip(pairs[::2], pairs[1::2]))
@@ -943,7 +944,7 @@ class EmptyContent:
 
 
 class Content:
-    """A file whose size is proven; `chunk` raises Damage for those that are not."""
+    """A file whose size is proven; `chunk` raises Damage for unproven chunks."""
 
     def __init__(self, stored, record, size):
         self.stored, self.keys, self.salt, self.size = stored, record.keys, record.salt, size
@@ -957,7 +958,7 @@ class Content:
 
 
 class CleanContent(Content):
-    """Proven by node pages, group by group."""
+    """Content of a clean file, proven by node pages, group by group."""
 
     def __init__(self, stored, record):
         super().__init__(stored, record, record.target.size)
@@ -977,7 +978,7 @@ class CleanContent(Content):
         return self.nodes[level, page]
 
     def _digest(self, level, page):
-        """The digest that the page above has of a group (level 0) or a node page."""
+        """The digest of a group (level 0) or node page, as the page above it stores it."""
         if level == levels_of(self.size):
             return self.version.root
         at = 32 * (page % CHILDREN)
@@ -1009,7 +1010,7 @@ class CleanContent(Content):
 
 
 class RecoveredContent(Content):
-    """Of a dirty file: the slots that recovery chose."""
+    """Content of a dirty file, from the slots that recovery chose."""
 
     def __init__(self, stored, record, size, chosen):
         super().__init__(stored, record, size)
@@ -1083,7 +1084,7 @@ def recover(stored, newest):
 
 
 def recover_again(stored, newest):
-    """The content of a file whose newest record says that recovery was writing down what it chose."""
+    """The content of a file whose newest record says that recovery was storing its choices."""
     slots, target = Slots(stored, newest), newest.target
 
     def chosen(chunk):
@@ -1100,7 +1101,7 @@ def recover_again(stored, newest):
 
 
 def open_content(stored, keys, accepts):
-    """The content of a stored file, whose newest record `accepts` may refuse. Raises Damage if nothing of it can be proven."""
+    """The content of a stored file. `accepts` may reject the newest record. Raises Damage if nothing is proven."""
     if not stored.size:
         return EmptyContent
     if stored.size < PAGE:
@@ -1123,8 +1124,8 @@ def open_content(stored, keys, accepts):
 
 
 def salvage(stored, keys_of_salt):
-    """For each chunk the plaintext that its tag proves, or None. The tree is not looked at: versions can be mixed, and
-    holes cannot be told from chunks that are gone. `keys_of_salt` gives the keys to try for a salt."""
+    """The plaintext of each chunk that its tag proves, or None. The tree is ignored: versions can be mixed, and holes
+    look like lost chunks. `keys_of_salt` returns the keys to try for a salt."""
     sectors = [stored.read(at, RECORD) for at in (0, RECORD)]
     keys = [k for salt in dict.fromkeys(sector[24:56] for sector in sectors) for k in keys_of_salt(salt)]
     sizes = [int.from_bytes(sector[at:at + 8], "big") for sector in sectors for at in (64, 112)]
@@ -1167,7 +1168,7 @@ def base64url(data):
 
 
 def from_base64url(text):
-    """Raises Damage unless `text` is the one encoding of its bytes."""
+    """Raises Damage unless `text` is the canonical encoding of its bytes."""
     try:
         data = base64.b64decode(text + b"=" * (-len(text) % 4), b"-_", True)
     except ValueError:
@@ -1199,7 +1200,7 @@ def open_at(directory, name, flags=0):
 
 
 def open_file_at(directory, name):
-    """Descriptor of a regular file, None if there is none. Raises Damage if it is something else."""
+    """Descriptor of a regular file, or None if it does not exist. Raises Damage if it is not a regular file."""
     try:
         fd = open_at(directory, name)
     except FileNotFoundError:
@@ -1213,7 +1214,7 @@ def open_file_at(directory, name):
 
 
 def first_bytes(fd, length):
-    """The first bytes of a file, fewer where it ends."""
+    """The first `length` bytes of a file, or all if it is shorter."""
     content = b""
     while len(content) < length:
         part = os.pread(fd, length - len(content), len(content))
@@ -1224,7 +1225,7 @@ def first_bytes(fd, length):
 
 
 def read_at(directory, name, limit):
-    """Content of a regular file, None if there is none. Raises Damage if it is something else or too long."""
+    """Content of a regular file, or None if it does not exist. Raises Damage if it is another node or too long."""
     fd = open_file_at(directory, name)
     if fd is None:
         return None
@@ -1238,7 +1239,7 @@ def read_at(directory, name, limit):
 
 
 def header_at(directory, name):
-    """The first two sectors of a stored file. Raises Damage if it is no file or is gone."""
+    """The first two sectors of a stored file. Raises Damage if it is not a regular file or is missing."""
     fd = open_file_at(directory, name)
     if fd is None:
         raise Damage(f"{os.fsdecode(name)} is gone")
@@ -1252,7 +1253,7 @@ FILE, DIRECTORY, NAME, LINK_TARGET, LONG_TARGET, ATTRIBUTE_NAME, ATTRIBUTE, ATTR
 
 
 class FormerList:
-    """What is accepted under the former key. A block that is missing or damaged lists nothing."""
+    """Items that the former key is still accepted for. A missing or damaged block counts as empty."""
 
     def __init__(self, root, master, former):
         self.key, self.items = subkey(master, "former list"), set()
@@ -1276,7 +1277,7 @@ class FormerList:
 
 
 class Entry:
-    """A named entry of a directory; `master` is the key that its name authenticates under."""
+    """A named entry of a directory; `master` is the key that authenticates its name."""
 
     def __init__(self, name, stored, status, master):
         self.name, self.stored, self.status, self.master = name, stored, status, master
@@ -1315,7 +1316,7 @@ class Vault:
             self.former_list = FormerList(self.root_fd, self.master, self.config.former[0])
         self.rewrites = self._rewrites()
 
-    # Rotation: what is accepted under which key.
+    # Rotation: what each key is accepted for.
 
     def _file_keys(self, generation, salt):
         if generation not in self.masters:
@@ -1323,12 +1324,12 @@ class Vault:
         return FileKeys(self.config, self.masters[generation], salt)
 
     def _name_masters(self):
-        """Master keys that names, links, ids and attributes may be under, the present one first."""
+        """Master keys that may protect names, links, ids and attributes, the current one first."""
         return [self.masters[generation] for generation in sorted(self.masters, reverse=True)]
 
     def _under_any(self, kind, stored, function):
-        """The first answer of `function(master)` for something of this kind that is stored so; the last Damage if there is
-        none."""
+        """Returns the first accepted result of `function(master)` for an item of this kind with this stored form.
+        Raises the last Damage if there is none."""
         problem = None
         for master in self._name_masters():
             try:
@@ -1341,11 +1342,12 @@ class Vault:
         raise problem
 
     def _accepts_record(self, record):
-        """Whether a file may have this as its newest record."""
+        """Whether this record is acceptable as a file's newest record."""
         return record.generation == self.config.key_generation or self.former_list.accepts(FILE, record.raw)
 
     def _rewrites(self):
-        """Rewrite files whose two sectors are one record of the present key generation: name by sector."""
+        """Maps record sectors to names of rewrite files. Only those count whose sectors are both the same record of
+        the current key generation."""
         found = {}
         if not self.config.former:
             return found
@@ -1361,7 +1363,7 @@ class Vault:
         return found
 
     def _in_place_of(self, stored):
-        """The rewrite file that counts for a stored file, or the file itself."""
+        """The rewrite file that replaces a stored file, or the file itself."""
         sectors = [stored.read(at, RECORD) for at in (0, RECORD)]
         for sector, other in (sectors, sectors[::-1]):
             if sector in self.rewrites:
@@ -1384,7 +1386,7 @@ class Vault:
         return directory
 
     def _directory_id(self, fd):
-        """The id, or None if there is none or it is blank."""
+        """The directory's id, or None if it is missing or blank."""
         content = read_at(fd, b"warpcrypt.dir", 32)
         if content is None or not any(content):
             return None
@@ -1400,7 +1402,7 @@ class Vault:
         return self._under_any(DIRECTORY, content, check)
 
     def _name(self, directory, stored):
-        """Name and its master key, None for an entry of the vault's own. Raises Damage."""
+        """A name and its master key, or None for one of the vault's own entries. Raises Damage."""
         if self.config.names == "plain":
             if not stored.startswith(OWN):
                 return checked_name(stored), self.master
@@ -1435,7 +1437,7 @@ class Vault:
         return self._under_any(NAME, stored, check)
 
     def _is_foreign(self, directory, stored):
-        """Whether a name that does not authenticate is another program's, which is no damage."""
+        """Whether a name that does not authenticate belongs to another program, which is not damage."""
         if self.config.names == "plain" or stored.startswith(LONG):
             return False
         if len(stored) not in STORED_LENGTHS:
@@ -1450,7 +1452,7 @@ class Vault:
         return False
 
     def entries(self, directory, problem):
-        """Entries by name. `problem(stored name, Damage)` is told of those that lost it."""
+        """Entries sorted by name. Calls `problem(stored name, Damage)` for each entry whose name is lost."""
         found = []
         for stored in sorted(os.listdir(b"/proc/self/fd/%d" % directory.fd)):
             try:
@@ -1520,7 +1522,7 @@ class Vault:
         return target
 
     def _context(self, directory, entry, inner):
-        """What values of extended attributes are bound to; None where they count as absent."""
+        """The context that attribute values are bound to, or None if the attributes count as absent."""
         if entry.kind == "file":
             content = self.open_file(directory, entry)
             return [b"file", content.salt] if content.salt else None
@@ -1532,7 +1534,7 @@ class Vault:
         return [b"special", entry.kind.encode() + be(os.major(device), 4) + be(os.minor(device), 4)]
 
     def attributes(self, directory, entry, inner=None):
-        """Extended attributes of an entry; `inner` is the directory if it is one. Raises Damage."""
+        """Extended attributes of an entry. For a directory, `inner` is the opened directory. Raises Damage."""
         context = self._context(directory, entry, inner)
         if context is None:
             return {}
@@ -1607,7 +1609,7 @@ class Reader:
         print(f"vaultread: {os.fsdecode(path)}: {problem}", file=sys.stderr)
 
     def find(self, path):
-        """Directory and entry of a path in the vault; no entry for the root."""
+        """Directory and entry of a path in the vault. The entry of the root is None."""
         directory = self.vault.root()
         parts = [part for part in os.fsencode(path).split(b"/") if part not in (b"", b".")]
         for at, part in enumerate(parts):
@@ -1624,8 +1626,8 @@ class Reader:
         return directory, None
 
     def walk(self, visit, path=""):
-        """Calls `visit(path, directory, entry, inner)` for all below a path, parents first; `inner` is the opened
-        directory. An entry that cannot be entered or named is reported."""
+        """Calls `visit(path, directory, entry, inner)` for everything below a path, parents first; `inner`
+        is the opened directory. An entry that cannot be entered or named is reported."""
         directory, entry = self.find(path)
         pending = []
         if entry is None:
@@ -1685,13 +1687,13 @@ class Reader:
         return directory, entry
 
     def cat(self, path, out):
-        """Ends at the first chunk that does not verify."""
+        """Writes a file's content to `out`, up to the first chunk that does not verify."""
         content = self.vault.open_file(*self._file(path))
         for chunk in range(chunks_of(content.size)):
             out.write(content.chunk(chunk))
 
     def extract(self, path, target):
-        """Copies all below a path to a new directory. Files with damage are left out."""
+        """Copies everything below a path to a new directory. Damaged files are left out."""
         os.mkdir(target, 0o700)
         times = []
 
@@ -1736,7 +1738,7 @@ class Reader:
             raise
 
     def salvage(self, path, out):
-        """What the tags alone prove of a file, with zeros for the rest, which is reported."""
+        """Writes what the tags alone prove of a file. The rest is reported and filled with zeros."""
         chunks = self.vault.salvage(*self._file(path))
         for i, text in enumerate(chunks):
             if text is None:

@@ -1,5 +1,5 @@
-//! A configuration with changes: refused, or one that says what its text says and reads back as itself; and nothing
-//! but the configuration that was written opens.
+//! A modified configuration is refused, or it parses to what its text says and round-trips. Only the
+//! original configuration can be opened.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use warpcrypt::format::{config::VaultConfig, key_slot::SlotSecret, recovery_key::RecoveryKey};
 use warpcrypt_fuzz::{Edit, edited};
 
-/// One with a slot of each kind, and what opens two of them.
+/// A configuration with a slot of each kind, and the secrets for two of them.
 const WRITTEN: &str = include_str!("config.json");
 const KEY_FILE: &[u8] = &[b'k'; 32];
 const RECOVERY: &str = "NRVRF-R25GX-W2J6R-YWEZ1-772HQ-65B4C-RQNZA-VTVYC-TJ10R-KQBTR-H9QAW-Q3KGQ-A2E0J";

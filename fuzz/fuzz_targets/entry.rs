@@ -1,5 +1,5 @@
-//! Entries from any bytes decode, and encode as the same bytes but for those of empty slots; the current slot is
-//! the newest that counts.
+//! Entries decode from any bytes, and encode to the same bytes except for those of empty slots. The
+//! current slot is the newest valid one.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

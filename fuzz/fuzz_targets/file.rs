@@ -1,6 +1,6 @@
-//! A stored file that somebody changed, before it is opened and while it is open: what reads is what the file held,
-//! all of it of one version if the record is a clean one; recovery loses nothing that read before it; and what is
-//! written afterwards and confirmed is there.
+//! A stored file that an attacker changes, before it is opened and while it is open. Reads return data
+//! that the file held, all of one version if the record is a clean one. Recovery loses nothing that was
+//! readable before it. Data written and confirmed afterwards is present.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -21,10 +21,10 @@ use warpcrypt_fuzz::{
 
 #[derive(Debug, Arbitrary)]
 struct Input {
-    /// The moment that is changed.
+    /// The snapshot that is modified.
     moment: u8,
     before: Vec<Tamper>,
-    /// While the file is open.
+    /// Changes made while the file is open.
     live: Vec<Tamper>,
     writes: Vec<Write>,
 }
@@ -38,10 +38,10 @@ enum Write {
     Rest,
 }
 
-/// A file's chunks; none in the place of one that cannot be read.
+/// A file's chunks; `None` for one that cannot be read.
 type Reading = Vec<Option<Vec<u8>>>;
 
-/// The largest file that is written here.
+/// The largest file that the target writes.
 const LARGEST: u64 = 130 * CHUNK;
 
 fuzz_target!(|input: Input| {
@@ -67,11 +67,12 @@ fuzz_target!(|input: Input| {
         match look(&store, false) {
             Some(again) => {
                 assert_eq!(again.len(), written.len(), "its size is not what was confirmed");
-                // Recovery may find right what did not read before.
+                // Recovery may make a chunk readable that was not.
                 let same = again.iter().zip(&written).all(|(now, before)| before.is_none() || now == before);
                 assert!(same, "what was confirmed is not there");
             }
-            // A page of entries that was damaged before: while a file is dirty, that takes all of it.
+            // A page of entries was already damaged. While a file is dirty, that makes the whole file
+            // unreadable.
             None => assert!(reading.contains(&None), "a file that was written to does not open"),
         }
     }
@@ -83,7 +84,7 @@ fuzz_target!(|input: Input| {
     let live = read(&file);
     assert_eq!(live.len(), reading.len(), "its size changed while it was open");
     for (now, before) in live.iter().zip(&reading) {
-        // What could not be read may have been put back.
+        // A chunk that could not be read may have been restored.
         let same = now.is_none() || before.is_none() || now == before;
         assert!(same, "an open file reads as something else");
     }
@@ -91,7 +92,7 @@ fuzz_target!(|input: Input| {
     write(&file, live, &input.writes);
 });
 
-/// Opens a stored file; none if it is refused.
+/// Opens a stored file; `None` if it is refused.
 fn open(store: &Arc<FaultyFile>, read_only: bool) -> Option<Arc<File>> {
     match File::open(store.clone(), CONTEXTS[usize::from(!read_only)].clone()) {
         Ok(file) => Some(file),
@@ -104,7 +105,7 @@ fn look(store: &Arc<FaultyFile>, read_only: bool) -> Option<Reading> {
     open(store, read_only).map(|file| read(&file))
 }
 
-/// All of it at once, or if something in it cannot be read, chunk by chunk.
+/// Reads the whole file at once, or chunk by chunk if part of it cannot be read.
 fn read(file: &Arc<File>) -> Reading {
     let size = file.size() as usize;
     if let Some(whole) = piece(file, 0, size) {
@@ -126,7 +127,7 @@ fn piece(file: &Arc<File>, at: u64, len: usize) -> Option<Vec<u8>> {
     }
 }
 
-/// What is compared, short enough to be printed: each chunk's length, and its bytes in one number.
+/// A short, printable form for comparison: each chunk's length, and a hash of its bytes.
 fn brief(reading: &Reading) -> Vec<Option<(usize, u64)>> {
     let hash = |chunk: &[u8]| {
         chunk.iter().fold(0, |hash: u64, byte| hash.wrapping_mul(0x100_0000_01b3) ^ u64::from(*byte))
@@ -134,10 +135,10 @@ fn brief(reading: &Reading) -> Vec<Option<(usize, u64)>> {
     reading.iter().map(|chunk| chunk.as_ref().map(|chunk| (chunk.len(), hash(chunk)))).collect()
 }
 
-/// Whether this may be read from this image.
+/// Asserts that this image may give this reading.
 fn judge(reading: &Reading, image: &[u8], record: Option<&Record>) {
     let Some(record) = record else {
-        // Nothing was ever committed, or it looks like that: the limit that the format states.
+        // Nothing was ever committed, or it looks that way, which is the format's documented limitation.
         assert!(reading.is_empty(), "contents without a record");
         return;
     };
@@ -156,7 +157,7 @@ fn judge(reading: &Reading, image: &[u8], record: Option<&Record>) {
     if record.base().is_some_and(|base| base.size == 0) {
         may_be.push(&[]);
     }
-    // A dirty file may end earlier in what was being added.
+    // A dirty file may end earlier, within the data being appended.
     let sizes = || may_be.iter().map(|content| chunks(content.len() as u64));
     let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
     let ends = reading.len() as u64;
@@ -180,7 +181,7 @@ fn judge(reading: &Reading, image: &[u8], record: Option<&Record>) {
     assert!(untouched.is_none() || reading.iter().all(Option::is_some), "an untouched file does not read");
 }
 
-/// Writes to a file that reads as `before`; what it must read as afterwards if all of it was confirmed.
+/// Writes to a file that reads as `before`. Returns the expected content if everything was confirmed.
 fn write(file: &Arc<File>, before: Reading, writes: &[Write]) -> Option<Reading> {
     let mut is = Model { chunks: before, size: file.size() };
     for write in writes.iter().take(20) {
@@ -210,7 +211,7 @@ fn write(file: &Arc<File>, before: Reading, writes: &[Write]) -> Option<Reading>
     Some(is.chunks)
 }
 
-/// What a file must hold.
+/// Expected content of a file.
 struct Model {
     chunks: Reading,
     size: u64,
@@ -237,7 +238,7 @@ impl Model {
         for (at, byte) in (at as usize..).zip(bytes) {
             let (index, place) = (at / CHUNK as usize, at % CHUNK as usize);
             let len = (self.size - index as u64 * CHUNK).min(CHUNK) as usize;
-            // One that cannot be read is only ever replaced as a whole.
+            // An unreadable chunk is only ever replaced as a whole.
             self.chunks[index].get_or_insert_with(|| vec![0; len])[place] = *byte;
         }
     }

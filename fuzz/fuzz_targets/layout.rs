@@ -1,4 +1,4 @@
-//! Every stored size has a plaintext size, and it is the largest that fits; no two things have one place.
+//! Every stored size has a plaintext size, which is the largest that fits. No two structures overlap.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -16,7 +16,7 @@ fuzz_target!(|numbers: (u64, u64, u8)| {
         assert!(plain == MAX_SIZE || stored < stored_size(plain + 1));
         assert_eq!(plain_size(stored_size(plain)), plain);
     }
-    // Between two chunks there is nothing, or the pages of the later one's group and no others.
+    // Between two consecutive chunks there is nothing, or only the pages of the later chunk's group.
     let index = index % chunks(MAX_SIZE);
     let (group, at) = (group_of(index), chunk_offset(index));
     assert_eq!(first_chunk(group) + place_in_group(index) as u64, index);
@@ -28,7 +28,7 @@ fuzz_target!(|numbers: (u64, u64, u8)| {
         assert!(before <= entries_offset(group));
         assert!(entries_offset(group) - before <= PAGE * u64::from(MAX_LEVELS));
     }
-    // A node page lies right before the leaf page of a group below it, or before another node page.
+    // A node page directly precedes the leaf page of a group below it, or another node page.
     let level = 1 + u32::from(level) % MAX_LEVELS;
     let page = index % groups(MAX_SIZE).div_ceil(FANOUT.pow(level));
     let beside = if page == 0 { FANOUT.pow(level - 1) } else { page * FANOUT.pow(level) };

@@ -1,4 +1,4 @@
-//! Stored link targets with changes are refused; what the key's holder could have sealed decodes.
+//! Modified stored link targets are refused; anything that a key holder could have sealed decodes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

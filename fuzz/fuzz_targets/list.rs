@@ -1,5 +1,5 @@
-//! Lists of hashes: any bytes are one or are refused; what is written reads back, whatever the names are; and a list
-//! that was read, written again, reads the same.
+//! Lists of hashes: any bytes parse or are refused; written lists parse back, whatever the names are;
+//! and a parsed list survives another round trip.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +10,7 @@ use warpcrypt::{
 };
 use warpcrypt_fuzz::{Edit, edited};
 
-/// Sizes and names of files, a folder, which functions, and what changes the lists.
+/// Sizes and names of files, a folder, the choice of functions, and edits to the lists.
 type Parts<'a> = (Vec<(u64, &'a [u8])>, &'a [u8], [u8; 2], Vec<Edit<'a>>);
 
 fuzz_target!(|parts: Parts| {
@@ -42,7 +42,7 @@ fuzz_target!(|parts: Parts| {
     again(folder, first);
 });
 
-/// What is read is what is read of it once it was written.
+/// Asserts that a parsed list parses the same after it is written again.
 fn again(list: &[u8], functions: &[Function]) {
     let _ = functions_of(list);
     let Ok(known) = parse(list, functions) else { return };

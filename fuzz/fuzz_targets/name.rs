@@ -1,5 +1,5 @@
-//! Stored names, sidecars and directory ids with changes are refused; of what the key's holder could have sealed
-//! that alone is a name which is stored just so.
+//! Modified stored names, sidecars and directory ids are refused. Of everything that a key holder could
+//! have sealed, only the canonical stored form of a name is accepted.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -24,7 +24,7 @@ struct Keys {
     encrypted: NameKeys,
     plain: NameKeys,
     ids: DirIdKey,
-    /// What is behind the first of them.
+    /// The two keys that `encrypted` contains.
     sealing: SivKey,
     hash: MacKey,
 }
@@ -65,7 +65,8 @@ fuzz_target!(|parts: (&[u8], Vec<Edit>, Vec<Edit>)| {
     assert_eq!(KEYS.ids.decode(&changed).ok(), (changed == id).then_some(DIR));
 });
 
-/// What decodes is what encoding makes, if a store can have it: a name has one form.
+/// Asserts that whatever decodes is what encoding produces, if a store can have the name: each name has
+/// one form.
 fn canonical(keys: &NameKeys, stored: &[u8], sidecar: Option<&[u8]>) {
     if let Ok(name) = keys.decode(&DIR, stored, sidecar)
         && stored.len() <= NAME_MAX

@@ -1,4 +1,5 @@
-//! A record sector with changes: no forgery verifies, and what the key's holder could have written reads back as itself.
+//! A modified record sector: no forgery verifies, and any record that a key holder could have written
+//! round-trips.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Any text is a recovery key or a named typo; a key's text reads back, and with one other character or two groups
-//! exchanged it does not.
+//! Any text is a recovery key or a typo that gets reported. A key's text parses back, and does not with
+//! one character changed or two groups swapped.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -41,7 +41,7 @@ fuzz_target!(|parts: (&str, Vec<Edit>, u8, char, [u8; 2])| {
     assert_eq!(RecoveryKey::parse(&swapped).is_ok(), swapped == *TEXT);
 });
 
-/// What is a key prints as a text that is the same key.
+/// Asserts that a parsed key prints as a text that parses to the same key.
 fn reads_back(text: &str) {
     if let Ok(key) = RecoveryKey::parse(text) {
         let again = RecoveryKey::parse(&key.to_text()).expect("its own text");

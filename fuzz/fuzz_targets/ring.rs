@@ -1,4 +1,4 @@
-//! Requests of a ring: any bytes are refused or taken apart, and what is lent of them lies inside.
+//! Ring requests: any bytes are refused or decoded, and every slice borrowed from them is in bounds.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,7 +7,7 @@ use warpcrypt::fuse::ring::{ARGUMENTS, HEADER, Operation as Op, header, operatio
 
 fuzz_target!(|parts: ([u8; HEADER], [u8; ARGUMENTS], &[u8])| {
     let (first, arguments, payload) = parts;
-    // Most kinds are below 64; others are all alike.
+    // Most opcodes are below 64; all others are treated alike.
     let opcode = header(&first).opcode;
     for opcode in [opcode, opcode % 64] {
         let Ok(operation) = operation(opcode, &arguments, payload) else { continue };

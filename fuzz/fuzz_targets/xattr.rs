@@ -1,5 +1,5 @@
-//! Stored attribute names, values and lists with changes are refused; of what the key's holder could have sealed that alone
-//! is a name which is stored just so.
+//! Modified stored attribute names, values and lists are refused. Of everything that a key holder could
+//! have sealed, only the canonical stored form of a name is accepted.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -44,7 +44,8 @@ fuzz_target!(|parts: (&[u8], &[u8], Vec<Edit>)| {
     list(keys, name, value, &edits);
 });
 
-/// A list reads as it was written, by its owner alone. Bytes that parse as one are those that it is written as.
+/// A list parses back as written, only for its own node. Bytes that parse as a list are its canonical
+/// encoding.
 fn list(keys: &XattrKeys, name: &[u8], value: &[u8], edits: &[Edit]) {
     if let Some(list) = XattrList::parse(value) {
         assert_eq!(list.bytes(), value);
@@ -72,7 +73,7 @@ fn list(keys: &XattrKeys, name: &[u8], value: &[u8], edits: &[Edit]) {
     }
 }
 
-/// What decodes is what encoding makes, if a store can have it.
+/// Asserts that whatever decodes is what encoding produces, if a store can have the name.
 fn canonical(keys: &XattrKeys, stored: String) {
     if let Ok(name) = keys.decode_name(stored.as_bytes())
         && stored.len() <= STORED_NAME_MAX

@@ -1,12 +1,12 @@
-//! What the targets share: changes of bytes that were right, because random bytes get no further than the first
-//! magic number or tag.
+//! Shared by the targets: edits of valid bytes, because random bytes never get past the first magic
+//! number or tag.
 
 pub mod past;
 pub mod tamper;
 
 use arbitrary::Arbitrary;
 
-/// A piece of a text that something else is put in place of.
+/// A replacement for a part of a text.
 #[derive(Debug, Arbitrary)]
 pub struct Edit<'a> {
     at: u16,
@@ -14,7 +14,7 @@ pub struct Edit<'a> {
     insert: &'a [u8],
 }
 
-/// `bytes` after all edits. Places count from the front, and again from there past the end.
+/// Applies all edits to `bytes`. Positions past the end wrap around.
 pub fn edited(bytes: &[u8], edits: &[Edit]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for edit in edits {

@@ -1,4 +1,4 @@
-//! Files with a past: states that the store showed, and what the file held then.
+//! Files with a history: snapshots of the store, and the file's content at each.
 
 use std::sync::{Arc, LazyLock};
 use warpcrypt::{
@@ -12,17 +12,17 @@ use warpcrypt::{
     vault::{Background, Budget, Buffered, ContentKeys, Context, Durability, File, SlotMemory, Space},
 };
 
-/// A moment in the life of a file.
+/// A moment in a file's history.
 pub struct Past {
     /// All stored bytes.
     pub image: Vec<u8>,
-    /// What the file held.
+    /// The file's content.
     pub content: Vec<u8>,
-    /// The record that counted.
+    /// The valid newest record.
     pub record: Record,
 }
 
-/// Moments of a file, of a copy of it that went on separately, and of another file.
+/// Moments of a file, of a copy of it that diverged, and of another file.
 pub static PASTS: LazyLock<Vec<Past>> = LazyLock::new(lives);
 
 fn lives() -> Vec<Past> {
@@ -37,7 +37,7 @@ fn lives() -> Vec<Past> {
     [one.pasts, copy.pasts, other.pasts].into_iter().flatten().collect()
 }
 
-/// What files are opened with, for reading only and for writing too.
+/// Contexts for opening files read-only and for writing.
 pub static CONTEXTS: LazyLock<[Arc<Context>; 2]> = LazyLock::new(|| {
     [true, false].map(|read_only| {
         let budget = Budget::of(16 << 20);
@@ -66,15 +66,15 @@ fn keys() -> FileKdf {
     FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128x4)
 }
 
-/// A stored file of these bytes.
+/// A stored file with these bytes.
 pub fn stored(bytes: &[u8]) -> Arc<FaultyFile> {
     let store = FaultyFile::new();
     store.tamper(|all| all.extend_from_slice(bytes));
     store
 }
 
-/// The record that counts in a stored file, if both sectors are what they can be. What is shorter than a page was
-/// never committed.
+/// The newest record of a stored file, or `None` if a sector that is not empty is invalid. A file
+/// shorter than a page was never committed.
 pub fn newest_record(image: &[u8]) -> Option<Record> {
     let (sectors, _) = image.get(..PAGE as usize)?[..2 * RECORD].as_chunks::<RECORD>();
     let held = sectors.iter().filter(|sector| sector.iter().any(|byte| *byte != 0));
@@ -85,10 +85,10 @@ pub fn newest_record(image: &[u8]) -> Option<Record> {
     records.collect::<Option<Vec<_>>>()?.into_iter().max_by_key(|record| record.sequence)
 }
 
-/// Cleans a file, as a mount does once it is idle.
+/// Makes a file clean, as a mount does once it is idle.
 ///
 /// # Errors
-/// The file's.
+/// Returns the file's error.
 pub fn rest(file: &Arc<File>) -> warpcrypt::vault::Result<()> {
     let rest = file.clean_flush()?;
     file.clean_sync()?;
@@ -99,7 +99,7 @@ pub fn rest(file: &Arc<File>) -> warpcrypt::vault::Result<()> {
     Ok(())
 }
 
-/// A file that is written to, and its moments so far.
+/// A file being written to, and its moments so far.
 struct Life {
     store: Arc<FaultyFile>,
     file: Arc<File>,
@@ -114,7 +114,7 @@ impl Life {
         Life { store, file, content, number, pasts: Vec::new() }
     }
 
-    /// Three chunks in a first epoch, then two epochs more.
+    /// Three chunks in a first epoch, then two more epochs.
     fn begin(&mut self) {
         self.write(0, 2 * CHUNK + 100);
         self.keep();
@@ -129,7 +129,7 @@ impl Life {
         self.rest();
     }
 
-    /// Growing over two borders of groups, a cut, a hole, and what a crash leaves.
+    /// Growth over two group boundaries, a truncation, a hole, and the state after a crash.
     fn go_on(&mut self) {
         self.write(47 * CHUNK, 2 * CHUNK);
         self.keep();

@@ -1,5 +1,5 @@
-//! What somebody who can write to the store does with a file's stored bytes: above all, he has older versions of
-//! it, copies that went on separately, and other files of the vault.
+//! Changes that an attacker with write access to the store makes to a file's stored bytes. In particular
+//! the attacker has older versions of it, copies that diverged, and other files of the vault.
 
 use arbitrary::Arbitrary;
 use warpcrypt::format::{
@@ -10,41 +10,41 @@ use warpcrypt::format::{
 /// One change.
 #[derive(Debug, Arbitrary)]
 pub enum Tamper {
-    /// The same place of another image.
+    /// Copies a unit from the same position of another image.
     PutBack { image: u8, what: Unit },
-    /// Another place of another image.
+    /// Copies a unit from another position of another image.
     Move { image: u8, what: Unit, to: Unit },
-    /// Two places of the file.
+    /// Swaps two units of the file.
     Swap { one: Unit, other: Unit },
-    /// Bits of one byte.
+    /// Flips bits of one byte.
     Flip { what: Unit, at: u16, mask: u8 },
-    /// All bytes of a place.
+    /// Fills a unit with one value.
     Fill { what: Unit, with: u8 },
-    /// The end cut off.
+    /// Truncates the file before a unit.
     Cut { before: Unit },
-    /// Bytes behind the end.
+    /// Appends bytes.
     Grow { by: u16, with: u8 },
 }
 
-/// A place that means something in the format.
+/// A part of the file that means something in the format.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub enum Unit {
     /// A commit record.
     Record(bool),
-    /// Entries of a group, at most the header page's.
+    /// The entries of a group, at most those of the header page.
     Entries(u8),
     /// One entry.
     Entry(u8),
     /// One slot of one entry.
     Slot(u8, bool),
-    /// A page, whatever it is.
+    /// A page of any kind.
     Page(u8),
-    /// Any range.
+    /// An arbitrary range.
     Bytes { from: u32, len: u16 },
 }
 
 impl Unit {
-    /// Where it lies in `len` bytes; cut off at the end.
+    /// The unit's range in a file of `len` bytes, clipped at its end.
     fn range(self, len: usize) -> std::ops::Range<usize> {
         let entry = |chunk: u8| {
             let index = chunk.into();
@@ -63,7 +63,7 @@ impl Unit {
     }
 }
 
-/// Does all of `changes` to `bytes`; `images` are what was kept.
+/// Applies all `changes` to `bytes`. `images` are the kept snapshots.
 pub fn tamper(bytes: &mut Vec<u8>, changes: &[Tamper], images: &[&[u8]]) {
     let kept = |number: u8| images[usize::from(number) % images.len()];
     for change in changes {
@@ -95,7 +95,7 @@ pub fn tamper(bytes: &mut Vec<u8>, changes: &[Tamper], images: &[&[u8]]) {
     }
 }
 
-/// Writes `what` at a place, past the end too.
+/// Writes `what` at an offset, extending the file if necessary.
 fn put(bytes: &mut Vec<u8>, at: usize, what: &[u8]) {
     bytes.resize(bytes.len().max(at + what.len()), 0);
     bytes[at..at + what.len()].copy_from_slice(what);

@@ -1,5 +1,5 @@
-//! A detached mount whose process is stopped for long. Another mount may get its number meanwhile, and no command reaches that
-//! one, so this test runs alone.
+//! A detached mount whose process is stopped for a long time. Another mount may reuse its device number
+//! meanwhile, and no command may reach that one. Hence this test runs alone.
 
 use crate::support::{
     command::{Running, ok},
@@ -11,7 +11,7 @@ use crate::support::{
 use rustix::process::{Signal, kill_process};
 use std::{process::Command, time::Duration};
 
-/// Another user's mount says to be the vault that is unmounted, and mounted again.
+/// Another user's mount claims to be the vault that is unmounted and mounted again.
 #[test]
 fn a_fake_mount_is_not_taken_for_the_vaults() {
     if !ready_as_root(&["unshare", "umount"]) {
@@ -38,7 +38,7 @@ fn a_fake_mount_is_not_taken_for_the_vaults() {
     assert!(!next.ends(Duration::from_secs(5)), "the one before it has the vault yet");
     kill_process(mount.pid, Signal::CONT).expect("go on");
     assert_eq!(next.finish(NEVER).code(), 0);
-    // Its process goes on, and has nothing to store.
+    // The fake's process keeps running, and has nothing to flush.
     ok(Vault::program().arg("umount").arg(fake.path()), 10);
     assert!(fake.heard().iter().all(Vec::is_empty), "it was asked something");
     ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);

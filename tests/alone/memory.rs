@@ -1,5 +1,5 @@
-//! The memory of a mount's process while many programs stream through it stays near `--memory`, however much they
-//! write and read.
+//! The memory of a mount's process stays close to `--memory` while many programs stream through it,
+//! however much they read and write.
 
 use crate::support::{
     mounted::{Mount, Vault},
@@ -13,14 +13,14 @@ use std::{
 };
 
 const MIB: usize = 1 << 20;
-/// Streams of each kind.
+/// Number of streams of each kind.
 const STREAMS: usize = 16;
-/// MiB of each stream.
+/// Length of each stream in MiB.
 const LONG: usize = 16;
-/// What the process takes beside contents, at most, in MiB: the program itself, buffers of requests, trees of slots.
+/// Maximum memory in MiB besides contents: the program itself, request buffers, slot trees.
 const REST: u64 = 64;
 
-/// The most memory that the process ever had, in MiB.
+/// Peak memory of the process in MiB.
 fn peak(mount: &Mount) -> u64 {
     let process = format!("/proc/{}/status", mount.pid.as_raw_nonzero());
     let status = fs::read_to_string(process).expect("the process that serves the mount");
@@ -57,7 +57,7 @@ fn sixteen_writers_and_sixteen_readers() {
     }
     let _alone = crate::alone();
     let vault = Vault::in_memory("aes-256-ctr");
-    // Direct: the readers' bytes are asked of the process, not of the kernel's cache.
+    // With `direct`, reads reach the process instead of the kernel's cache.
     for memory in ["64", "128"] {
         let mount = vault.mount_with(&["--engine", "cpu", "--cache", "direct", "--memory", memory]);
         let path = |kind: &str, stream: usize| mount.join(format!("{kind}-{stream}"));

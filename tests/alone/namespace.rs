@@ -1,5 +1,5 @@
-//! A mount that another mount namespace keeps. A new namespace copies every mount there is, those of other tests too, so
-//! this test runs alone.
+//! A mount kept alive by another mount namespace. A new namespace copies every existing mount, including
+//! those of other tests, so this test runs alone.
 
 use crate::support::{
     command::{Running, run},

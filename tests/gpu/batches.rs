@@ -1,4 +1,4 @@
-//! Random batches, done by an engine and compared with the CPU's.
+//! Random batches, processed by an engine and compared with the CPU's results.
 
 use crate::{
     fake,
@@ -17,7 +17,7 @@ use warpcrypt::{
     },
 };
 
-/// A ring that small batches fill.
+/// A ring shape that small batches fill.
 pub const SMALL: Shape = Shape {
     piece: 64 << 10,
     slots: 3,
@@ -25,13 +25,13 @@ pub const SMALL: Shape = Shape {
     patience: Patience { base: Duration::from_secs(20), per_mib: Duration::ZERO },
 };
 
-/// The engine on the first device, in processes of the program under test.
+/// Opens the engine on the first device, with the program under test as its process.
 pub fn open(shape: Shape, pause: Duration) -> Result<GpuEngine, Fault> {
     start_gpus_with(program_path());
     GpuEngine::with_shape(0, shape, pause)
 }
 
-/// Keys of every cipher with every integrity function.
+/// Keys for every combination of cipher and integrity function.
 pub fn all_keys() -> Vec<Arc<ChunkKeys>> {
     let pairs = Cipher::ALL.into_iter().flat_map(|c| Integrity::ALL.into_iter().map(move |i| (c, i)));
     let keys = |(n, (cipher, integrity)): (usize, (Cipher, Integrity))| {
@@ -41,7 +41,7 @@ pub fn all_keys() -> Vec<Arc<ChunkKeys>> {
     pairs.enumerate().map(keys).collect()
 }
 
-/// A batch to seal: up to `most` chunks of any length, of some of the keys, some with gaps before them.
+/// A batch to seal: up to `most` chunks of any length, using some of the keys, some preceded by gaps.
 pub fn random_batch(random: &mut Random, keys: &[Arc<ChunkKeys>], pool: &BufferPool, most: u64) -> Batch {
     let chunks = 1 + random.below(most);
     let (gaps, whole, first, kinds) =
@@ -68,7 +68,7 @@ pub fn random_batch(random: &mut Random, keys: &[Arc<ChunkKeys>], pool: &BufferP
     Batch { op: Op::Seal, keys: keys.to_vec(), jobs, input, output }
 }
 
-/// What was sealed, to be opened, with some of it damaged.
+/// A batch that opens what was sealed, with some chunks damaged.
 pub fn damaged(random: &mut Random, sealed: &Batch, pool: &BufferPool) -> Batch {
     let (mut input, mut output) = pool.get_pair(sealed.output.len());
     input.copy_from_slice(&sealed.output);
@@ -85,7 +85,7 @@ pub fn damaged(random: &mut Random, sealed: &Batch, pool: &BufferPool) -> Batch 
     Batch { op: Op::Open, keys: sealed.keys.clone(), jobs, input, output }
 }
 
-/// The same batch in other memory.
+/// The same batch in separate memory.
 pub fn copy(batch: &Batch) -> Batch {
     let (mut input, mut output) = BufferPool::new(usize::MAX).get_pair(batch.input.len());
     input.copy_from_slice(&batch.input);
@@ -93,7 +93,7 @@ pub fn copy(batch: &Batch) -> Batch {
     Batch { op: batch.op, keys: batch.keys.clone(), jobs: batch.jobs.clone(), input, output }
 }
 
-/// Whether two batches ended alike: every byte of the output, and of the input, and every result.
+/// Asserts that two batches had the same outcome: every byte of the output and input, and every result.
 pub fn assert_same(found: &Batch, expected: &Batch) {
     for (a, b) in found.jobs.iter().zip(&expected.jobs) {
         assert_eq!((a.ok, a.tag), (b.ok, b.tag), "{:?} {b:?}", expected.op);
@@ -102,7 +102,7 @@ pub fn assert_same(found: &Batch, expected: &Batch) {
     assert!(found.input[..] == expected.input[..], "{:?}: the input was changed", expected.op);
 }
 
-/// Runs a batch on both and compares.
+/// Runs a batch on both engines and compares.
 pub fn compare(gpu: &GpuEngine, cpu: &CpuEngine, mut batch: Batch) -> Result<Batch, EngineError> {
     let mut expected = copy(&batch);
     cpu.run(&mut expected).expect("a good batch");

@@ -14,7 +14,8 @@ use std::{
 use tempfile::TempDir;
 use warpcrypt::engine::GPU_COMMAND;
 
-/// Where the driver lies; built once. `None` without g++, which `REQUIRE_GXX=1` forbids.
+/// Directory of the driver, which is built once. `None` without g++; with `REQUIRE_GXX=1` that is a
+/// failure.
 pub fn driver() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<TempDir>> = OnceLock::new();
     BUILT.get_or_init(build).as_ref().map(TempDir::path)
@@ -34,8 +35,8 @@ fn build() -> Option<TempDir> {
     Some(dir)
 }
 
-/// Runs a test of this program that is marked as ignored, in a process that finds its driver in `library`.
-/// Returns what it printed.
+/// Runs an ignored test of this program in a process that loads its driver from `library`. Returns what
+/// it printed.
 pub fn run_over(library: &Path, test: &str, variables: &[(&str, &str)], seconds: u64) -> String {
     let faults = tempfile::tempdir().expect("directory");
     let orders = faults.path().join("order");
@@ -44,7 +45,7 @@ pub fn run_over(library: &Path, test: &str, variables: &[(&str, &str)], seconds:
     run_again(test, |command| command.envs(places).envs(variables.iter().copied()), seconds)
 }
 
-/// The same over the system's driver.
+/// As `run_over`, with the system's driver.
 pub fn run_real(test: &str, variables: &[(&str, &str)], seconds: u64) -> String {
     run_again(test, |command| command.envs(variables.iter().copied()), seconds)
 }
@@ -60,12 +61,12 @@ fn run_again(test: &str, prepare: impl FnOnce(&mut Command) -> &mut Command, sec
     done.text() + &done.stderr
 }
 
-/// The same over the fake driver, if it can be built.
+/// As `run_over`, with the fake driver, if it can be built.
 pub fn run_here(test: &str, variables: &[(&str, &str)], seconds: u64) -> Option<String> {
     driver().map(|library| run_over(library, test, variables, seconds))
 }
 
-/// A driver in front of `driver`, a library, whose launches fail when `inject` says so.
+/// Builds a wrapper around the library `driver` whose launches fail on request, see `inject`.
 pub fn faulty(driver: &Path) -> TempDir {
     let dir = tempfile::tempdir().expect("directory");
     let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gpu/build-faulty.sh"));
@@ -75,13 +76,13 @@ pub fn faulty(driver: &Path) -> TempDir {
     dir
 }
 
-/// Has the next launch fail by `fault`, `fault` or `refuse`, over a driver that `faulty` made.
+/// Makes the next launch fail with `fault` (`fault` or `refuse`), over a driver that `faulty` built.
 pub fn inject(fault: &str) {
     let folder = PathBuf::from(std::env::var_os("CUDA_FAULTS").expect("a place for faults"));
     fs::write(folder.join(fault), "").expect("a fault");
 }
 
-/// The processes of GPUs that a process uses. It has started them itself, or its child has.
+/// The GPU processes of a process, started either by it or by its child.
 pub fn processes_of(user: u32) -> Vec<Pid> {
     let parent = |pid: u32| -> Option<u32> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -98,7 +99,7 @@ pub fn processes_of(user: u32) -> Vec<Pid> {
     numbers.filter(|&pid| is_used(pid)).filter_map(|pid| Pid::from_raw(pid.cast_signed())).collect()
 }
 
-/// Orders a fault: `call` is a function's name, or `name:k` for its k-th call from now on.
+/// Orders a fault. `call` is a function's name, or `name:k` for its k-th call from now on.
 pub fn order(call: &str, fault: &str) {
     static ORDERS: AtomicU32 = AtomicU32::new(1);
     let path = orders();
@@ -107,12 +108,12 @@ pub fn order(call: &str, fault: &str) {
     fs::rename(&temporary, &path).expect("order");
 }
 
-/// Takes an order back, if nobody has carried it out.
+/// Withdraws an order that no call has carried out.
 pub fn withdraw() {
     let _ = fs::remove_file(orders());
 }
 
-/// Whether what was ordered is still to come.
+/// Whether an order is still pending.
 pub fn is_ordered() -> bool {
     orders().exists()
 }

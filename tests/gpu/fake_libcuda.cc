@@ -1,18 +1,19 @@
-// A libcuda.so.1 whose device is the CPU: it runs the kernels' own source. Streams are threads, so copies and
-// kernels end after the calls that submitted them, as on a device; and it fails when it is told to.
+// A libcuda.so.1 whose device is the CPU: it runs the kernels' own source. Streams are threads, so
+// copies and kernels complete after the calls that submitted them, as on a device. It fails on request.
 //
-// The file that FAKE_CUDA_FAULT names says how, and is read at every call; whoever carries an order out takes it
-// away, so it happens in one process. It holds "N CALL FAULT", where N numbers the
-// order (a new number starts the count again), CALL is the name of a function followed by ":K" for its
-// K-th call from then on, and FAULT is one of
-//   error    the call fails, this once
-//   lost     the call fails, and so does every other in contexts made until now
-//   memory   the call fails for want of memory
-//   hang     the stream of the call stands still for good (calls without a stream fail as lost)
-//   slow     the stream of the call stands still for five seconds
-//   wrong    the next kernel's output is changed (cuLaunchKernel only)
-// Other variables, read once: FAKE_CUDA_VERSION, FAKE_CUDA_DEVICES. With PLANTED_FAULTS the kernels are those of
-// build-planted.sh: each goes wrong as the number in the file `planted` of the folder CUDA_FAULTS says when it is launched.
+// The file named by FAKE_CUDA_FAULT holds an order and is read at every call. The call that carries out
+// an order deletes the file, so that it happens in only one process. The file contains "N CALL FAULT". N
+// numbers the order (a new number restarts the count), CALL is the name of a function, followed by ":K"
+// for its K-th call from then on, and FAULT is one of
+//   error    the call fails, once
+//   lost     the call fails, and so does every other in contexts created so far
+//   memory   the call fails for lack of memory
+//   hang     the call's stream hangs forever (calls without a stream fail as lost)
+//   slow     the call's stream hangs for five seconds
+//   wrong    the next kernel's output is corrupted (cuLaunchKernel only)
+// Other variables, read once: FAKE_CUDA_VERSION, FAKE_CUDA_DEVICES. With PLANTED_FAULTS the kernels are
+// those of build-planted.sh. The number in the file `planted` in the directory CUDA_FAULTS selects the
+// fault at each launch.
 #include "warpcrypt.cu"
 #include "hash.cu"
 
@@ -38,7 +39,7 @@ struct Context {
   std::atomic<bool> lost{false};
 };
 
-// Work in order, on a thread of its own.
+// Executes work in order, on a separate thread.
 class Stream {
  public:
   explicit Stream(Context* context) : context(context), thread([this] { work(); }) { thread.detach(); }
@@ -86,13 +87,13 @@ struct Event {
   Context* context = nullptr;
 };
 
-std::mutex global;  // for all below
-std::mutex shim;    // which runs one kernel at a time
+std::mutex global;  // guards everything below
+std::mutex shim;    // the shim runs one kernel at a time
 std::vector<Context*> contexts;
 std::vector<Stream*> streams;
 thread_local Context* current = nullptr;
-// Whether the order that the thread's latest call met is a wrong result. Not asked of `order` later: another thread that
-// has read the same order counts its own call there meanwhile.
+// Whether the thread's latest call carried out the order `wrong`. `order` cannot be consulted later,
+// because another thread that has read the same order may count its own call there in between.
 thread_local bool spoils = false;
 
 struct Order {
@@ -101,7 +102,7 @@ struct Order {
 };
 Order order;
 
-// What the order says about this call of that function, if anything.
+// The fault ordered for this call of that function, if any.
 std::string fault_of(const std::string& call) {
   const char* path = getenv("FAKE_CUDA_FAULT");
   FILE* file = path ? fopen(path, "r") : nullptr;
@@ -121,7 +122,7 @@ std::string fault_of(const std::string& call) {
   return order.fault;
 }
 
-// The status that every call begins with; `stream` is the one it is for.
+// The initial status of every call. `stream` is the stream that the call uses, if any.
 int begin(const char* call, Stream* stream = nullptr, bool needs_context = true) {
   std::string fault = fault_of(call);
   spoils = fault == "wrong";
@@ -188,7 +189,7 @@ EXPORT cuDriverGetVersion(int* version) { return *version = number_from("FAKE_CU
 EXPORT cuDeviceGetCount(int* count) { return *count = number_from("FAKE_CUDA_DEVICES", 1), SUCCESS; }
 EXPORT cuDeviceGet(int* device, int number) { return *device = number, SUCCESS; }
 EXPORT cuDeviceGetName(char* name, int length, int) { return snprintf(name, length, "Fake GPU"), SUCCESS; }
-// Two multiprocessors; 97 asks for the shared memory of a block.
+// Two multiprocessors. Attribute 97 is the shared memory of a block.
 EXPORT cuDeviceGetAttribute(int* value, int which, int) { return *value = which == 97 ? 101376 : 2, SUCCESS; }
 EXPORT cuGetErrorName(int status, const char** name) {
   return *name = status == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_MADE_UP", SUCCESS;
@@ -211,7 +212,7 @@ static void finish(Context* context) {
     if (stream->context == context) stream->finish();
   }
 }
-// Contexts, streams and events are never freed: a late call must find them.
+// Contexts, streams and events are never freed, so that a late call still finds them.
 EXPORT cuCtxDestroy_v2(void* context) {
   finish(static_cast<Context*>(context));
   return SUCCESS;
@@ -346,8 +347,8 @@ EXPORT cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, unsig
                       unsigned shared, void* stream, void** values, void**) {
   BEGIN(static_cast<Stream*>(stream));
   if (threads > 1024) return INVALID;
-  // What a device does at an address that is none: the context is lost once the kernel runs.
-  bool batch = false, check = false, hash = false;  // seal or open, or their check; a level of MD6
+  // As on a device, an invalid address causes the context to be lost once the kernel runs.
+  bool batch = false, check = false, hash = false;  // seal or open; their check; a level of MD6
   for (auto& [name, kernel] : kernels) {
     batch |= function == &kernel && (name.find("seal_") == 0 || name.find("open_") == 0);
     check |= function == &kernel && name.find("check_") == 0;

@@ -1,4 +1,5 @@
-//! A device that fails at work: the batch ends right all the same, and the engine comes back.
+//! A device that fails while working: the batch still ends correctly, and the engine comes back into
+//! service.
 
 use crate::{
     batches::{SMALL, all_keys, assert_same, copy, damaged, open, random_batch},
@@ -25,13 +26,13 @@ const CALLS: [&str; 10] = [
     "cuEventSynchronize:2",
 ];
 
-/// How often a fault is ordered until it meets a batch.
+/// Maximum number of times that a fault is ordered until it hits a batch.
 pub const TRIES: usize = 5;
 
-/// Of tests whose device hangs.
+/// For tests whose device hangs.
 const HASTE: Patience = Patience { base: Duration::from_secs(2), per_mib: Duration::ZERO };
 
-/// Waits until the device has passed a test.
+/// Waits until the device has passed its test.
 pub fn await_service(gpu: &GpuEngine, what: &str) {
     let end = Instant::now() + Duration::from_secs(30);
     while !gpu.in_service() {
@@ -40,11 +41,12 @@ pub fn await_service(gpu: &GpuEngine, what: &str) {
     }
 }
 
-/// Runs a batch with a fault ordered; the result must be the CPU's, whoever made it.
+/// Runs a batch with a fault ordered. The result must equal the CPU's, whichever engine computed it.
 fn with_fault(gpu: &GpuEngine, cpu: &CpuEngine, mut batch: Batch, call: &str, fault: &str) {
     let mut expected = copy(&batch);
     cpu.run(&mut expected).expect("a good batch");
-    // Memory of the self-test may still be on its way back to the driver: then that has the fault, and the batch is done.
+    // Memory of the self-test may still be being freed. In that case the fault hits the free, and the
+    // batch succeeds.
     let failed = (0..TRIES).find_map(|_| {
         order(call, fault);
         let done = gpu.run(&mut batch);
@@ -59,7 +61,7 @@ fn with_fault(gpu: &GpuEngine, cpu: &CpuEngine, mut batch: Batch, call: &str, fa
     assert!(batch.input[..] == expected.input[..], "{call} {fault}: the input was changed");
     cpu.run(&mut batch).expect("a good batch");
     assert_same(&batch, &expected);
-    // What is still under way on the device must not reach the batch.
+    // Work still in flight on the device must not reach the batch.
     sleep(Duration::from_millis(30));
     assert_same(&batch, &expected);
     await_service(gpu, &format!("{call} {fault}"));
@@ -97,7 +99,7 @@ fn over_fake_errors_cost_no_batch() {
     }
 }
 
-/// Several pieces for a small ring.
+/// A batch of several pieces for a small ring.
 fn big_batch(
     random: &mut Random,
     keys: &[std::sync::Arc<warpcrypt::crypto::chunk::ChunkKeys>],
@@ -141,7 +143,7 @@ fn a_device_that_has_much_to_do_may_take_long() {
     fake::run_here("faults::over_fake_slow", &[], 300);
 }
 
-/// A stream stands still for longer than a small batch may take, but not as long as a large one may.
+/// A stream hangs for longer than a small batch may take, but not as long as a large one may.
 #[test]
 #[ignore = "runs over the fake driver"]
 fn over_fake_slow() {
@@ -185,7 +187,7 @@ fn over_fake_process_is_hit() {
                 kill_process(process, signal).expect("it is there");
                 gpu.run(&mut batch).expect_err("its process was hit");
             } else {
-                // In the middle of a batch that would never end.
+                // While a batch runs that would never end.
                 order("cuLaunchKernel", "hang");
                 std::thread::scope(|scope| {
                     let running = scope.spawn(|| gpu.run(&mut batch).expect_err("its process was hit"));
@@ -198,7 +200,7 @@ fn over_fake_process_is_hit() {
             cpu.run(&mut batch).expect("a good batch");
             assert_same(&batch, &expected);
             await_service(&gpu, &format!("{signal:?}"));
-            // Another process, and it works.
+            // A new process has replaced it and works.
             assert!(!processes_of(std::process::id()).contains(&process), "{signal:?}: it is still there");
             crate::batches::compare(&gpu, &cpu, big_batch(&mut random, &keys, pool)).expect("a good batch");
         }

@@ -1,10 +1,11 @@
-// A libcuda.so.1 in front of another one, which does all the work: only launches fail now and then. A launch looks
-// for two files in the folder that CUDA_FAULTS names, and the one that takes a file away fails:
-//   fault    the kernel gets addresses that lead nowhere: the context is lost once it runs
-//   refuse   the driver is asked for more threads in a block than any device has, and refuses
-// Both are left to the driver behind: what happens after them is what it does after such a mistake.
-// With PLANTED_FATBIN, a file, its kernels take the place of those with the same names (build-planted.sh), and each
-// launch goes wrong as the number in the third file, planted, says.
+// A wrapper around another libcuda.so.1, which does all the work; only launches fail on request. A
+// launch looks for two files in the directory that CUDA_FAULTS names, and the launch that deletes a file
+// fails:
+//   fault    the kernel gets invalid addresses: the context is lost once it runs
+//   refuse   the driver is asked for more threads per block than any device has, and refuses
+// Both are passed on to the real driver, so the consequences are those of a real mistake.
+// With PLANTED_FATBIN, a file, its kernels replace those with the same names (build-planted.sh), and the
+// number in a third file, planted, selects the fault at each launch.
 #include <dlfcn.h>
 #include <fstream>
 #include <iterator>
@@ -25,7 +26,7 @@ bool takes(const char* fault) {
   return folder && unlink((std::string(folder) + "/" + fault).c_str()) == 0;
 }
 
-// A number that the folder has, or 0.
+// A number from a file in the directory, or 0.
 uint32_t planted() {
   const char* folder = getenv("CUDA_FAULTS");
   FILE* file = folder ? fopen((std::string(folder) + "/planted").c_str(), "r") : nullptr;
@@ -35,7 +36,7 @@ uint32_t planted() {
   return number;
 }
 
-// Where the kernels' own number stands on the device; 0 if they have none.
+// Device address of the fault number that the kernels read; 0 if they have none.
 uint64_t place = 0;
 std::mutex changing;
 uint32_t known = 0;
@@ -45,7 +46,7 @@ Function* behind(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-// Nothing else runs on the device while the number changes.
+// Nothing else may run on the device while the number changes.
 void plant() {
   std::lock_guard<std::mutex> lock(changing);
   const uint32_t number = planted();
@@ -74,7 +75,7 @@ extern "C" __attribute__((visibility("default"))) int cuLaunchKernel(
     void* kernel, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x, unsigned threads_y,
     unsigned threads_z, unsigned shared, void* stream, void** parameters, void** extra) {
   static const auto launch = reinterpret_cast<decltype(&cuLaunchKernel)>(dlsym(RTLD_NEXT, "cuLaunchKernel"));
-  // Neither mapped nor aligned; as a number of chunks it is small.
+  // Neither mapped nor aligned. Interpreted as a chunk count, it is small.
   static uint64_t nowhere = 1;
   void* wrong[MOST_PARAMETERS];
   if (takes("fault")) {

@@ -1,4 +1,4 @@
-//! `hash` with a GPU, over the fake driver: the digests are the CPU's, whatever the driver does.
+//! `hash` with a GPU, over the fake driver: the digests equal the CPU's, whatever the driver does.
 
 use crate::{
     fake,
@@ -6,7 +6,7 @@ use crate::{
 };
 use std::{fs, path::Path};
 
-/// Files of every way through: none, short ones, around a part, longer than a slot.
+/// Files for every code path: empty, short, around the size of a part, longer than a slot.
 fn tree() -> tempfile::TempDir {
     let place = tempfile::tempdir().expect("directory");
     let mut random = Random::new("hashing");
@@ -24,7 +24,7 @@ fn tree() -> tempfile::TempDir {
     place
 }
 
-/// What `hash` prints, and what it says besides; `order` is the driver's (fake_libcuda.cc).
+/// Standard output of `hash`, and its messages. `order` is an order for the driver (fake_libcuda.cc).
 fn lines(root: &Path, driver: Option<(&Path, &str)>, args: &[&str]) -> (String, String) {
     let orders = tempfile::NamedTempFile::new().expect("file");
     let mut command = Vault::program();
@@ -58,7 +58,7 @@ fn a_gpu_that_fails_costs_no_digest() {
     let Some(library) = fake::driver() else { return };
     let place = tree();
     let (want, _) = lines(place.path(), None, &["-j", "2", "-c", "md6-160", "--engine", "cpu"]);
-    // The test of the device takes six launches.
+    // The device test takes six launches.
     for order in [
         "1 cuLaunchKernel:13 error",
         "1 cuLaunchKernel:14 lost",
@@ -76,7 +76,8 @@ fn a_gpu_that_fails_costs_no_digest() {
     }
 }
 
-/// More than a device is opened for: it joins in at some point, or is still being opened at the end.
+/// Enough data for a device to be opened. It joins in at some point, or is still being opened at the
+/// end.
 #[test]
 fn a_gpu_that_joins_in_changes_no_digest() {
     let Some(library) = fake::driver() else { return };

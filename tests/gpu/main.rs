@@ -1,8 +1,8 @@
-//! The GPU engine: over a fake CUDA driver that runs the real kernels on the CPU and fails when told to,
-//! and over a real device where there is one (`REQUIRE_GPU=1`: there has to be).
+//! The GPU engine: over a fake CUDA driver that runs the real kernels on the CPU and fails on request,
+//! and over a real device if there is one (`REQUIRE_GPU=1` requires one).
 //!
-//! A library is chosen when a process starts, so the tests over the fake driver start this program again:
-//! those that are marked as ignored here run there.
+//! A process chooses its driver library at startup, so the tests over the fake driver start this program
+//! again. The tests marked as ignored run there.
 
 mod batches;
 mod fake;

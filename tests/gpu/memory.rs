@@ -1,4 +1,4 @@
-//! How much memory is shared with the process of a GPU.
+//! The amount of memory shared with a GPU's process.
 
 use crate::{
     batches::{self, SMALL},
@@ -20,12 +20,12 @@ use warpcrypt::{
 
 const MIB: usize = 1 << 20;
 
-/// Addresses of what is shared.
+/// Address ranges of memory shared with GPU processes.
 fn shared() -> Vec<std::ops::Range<usize>> {
     shared_in(&fs::read_to_string("/proc/self/maps").expect("the mappings of this process"))
 }
 
-/// Those of them in the mappings of a process.
+/// The shared ranges among the mappings of a process.
 fn shared_in(maps: &str) -> Vec<std::ops::Range<usize>> {
     let place = |line: &str| {
         let (start, end) = line.split_once(' ')?.0.split_once('-')?;
@@ -88,7 +88,7 @@ fn over_fake_gathers() {
         most = most.max(batch.input.len().next_power_of_two());
         engine.run(&mut batch).expect("done");
         assert!(batch.jobs.iter().all(|job| job.ok) && !is_shared(&batch.input));
-        // Input and output, of both slots at most.
+        // At most input and output of both slots.
         assert!(bytes_shared() - before <= 4 * most, "{} of {most}", bytes_shared() - before);
     }
 }
@@ -98,7 +98,8 @@ fn a_process_that_is_busy_forgets_all_the_same() {
     fake::run_here("memory::over_fake_forgets", &[], 300);
 }
 
-/// Frees more buffers at once than the socket has room for notices, while the process reads none.
+/// Frees more buffers at once than the socket has room for notices, while the process reads none of
+/// them.
 #[test]
 #[ignore = "runs over the fake driver"]
 fn over_fake_forgets() {
@@ -119,13 +120,13 @@ fn over_fake_forgets() {
     kill_process(process, Signal::STOP).expect("it is there");
     let end = Instant::now() + Duration::from_secs(60);
     let all = thread::scope(|scope| {
-        // In place of the others; its memory is asked for behind the notices.
+        // This buffer replaces the others. Its request to share memory is queued behind the notices.
         let asking = scope.spawn(|| pool.get(MANY * LEN));
         while shared().len() != places + 1 {
             assert!(Instant::now() < end, "nothing is freed");
             thread::sleep(Duration::from_millis(1));
         }
-        thread::sleep(Duration::from_millis(300)); // It has its memory and is about to ask.
+        thread::sleep(Duration::from_millis(300)); // It has its memory and is about to send the request.
         kill_process(process, Signal::CONT).expect("it is there");
         asking.join().expect("no panic")
     });
@@ -149,8 +150,8 @@ fn only_the_memory_of_a_device_that_failed_is_left() {
     fake::run_here("memory::over_fake_is_left", &[("FAKE_CUDA_DEVICES", "2")], 300);
 }
 
-/// A batch in memory that is lent. A device that has just come back may be out of service once more, for an order that was
-/// meant for its last batch.
+/// A batch in memory lent by a device. A device that has just returned to service may fail once more,
+/// because of an order that was meant for its previous batch.
 fn shared_batch(random: &mut Random, keys: &[Arc<ChunkKeys>], pool: &BufferPool) -> Batch {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
@@ -163,7 +164,7 @@ fn shared_batch(random: &mut Random, keys: &[Arc<ChunkKeys>], pool: &BufferPool)
     }
 }
 
-/// What a batch lies in may be another device's, which goes on.
+/// The memory of a batch may belong to another device, which keeps working.
 #[test]
 #[ignore = "runs over the fake driver"]
 fn over_fake_is_left() {
@@ -177,7 +178,7 @@ fn over_fake_is_left() {
         let mut batch = shared_batch(&mut random, &keys, &pool);
         let places = |batch: &Batch| [&batch.input, &batch.output].map(|buffer| buffer.as_ptr());
         let before = places(&batch);
-        // Memory of the self-test may still be on its way back to the driver: then that has the fault.
+        // Memory of the self-test may still be being freed, in which case the fault hits the free.
         let failed = (0..TRIES).any(|_| {
             fake::order("cuLaunchKernel", "error");
             fails.run(&mut batch).is_err()
@@ -185,7 +186,7 @@ fn over_fake_is_left() {
         assert!(failed, "no batch failed");
         let stayed = places(&batch) == before;
         assert_eq!([stayed, is_shared(&batch.input), is_shared(&batch.output)], [stays; 3]);
-        // One that was out of service already has left the last order to whoever comes next.
+        // A device that was already out of service has not carried out the last order.
         fake::withdraw();
         await_service(&fails, "the one that failed");
     }

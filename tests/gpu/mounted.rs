@@ -48,10 +48,10 @@ fn over_fake_copies() {
         mount.unmount();
         let log = vault.log_text();
         assert!(log.contains("engine: Fake GPU"), "{log}");
-        // Written in the first mount, read in the second.
+        // Written through the first mount, read through the second.
         let done: Vec<u64> = log.split("gpu 0: did ").skip(1).map(number).collect();
         assert!(done.len() == 2 && done.iter().all(|batches| *batches > 0), "{log}");
-        // What the GPU wrote, the CPU reads.
+        // The CPU reads what the GPU wrote.
         let mount = vault.mount_with(&["--engine", "cpu"]);
         sh("/", "cmp \"$1\" \"$2/a\"", &[&file, mount.path()], 120);
         mount.unmount();
@@ -75,7 +75,7 @@ fn over_fake_reads_without_a_mount() {
     mount.unmount();
     let mut command = Vault::program();
     command.arg("cat").arg(&vault.store).arg("file").arg("--key-file").arg(&vault.key);
-    // It waits for a reader, and starts nothing itself.
+    // It blocks until its output is read, and spawns nothing else itself.
     let mut cat = command.stdout(Stdio::piped()).spawn().expect("cat");
     wait_for("the process of its GPU", || !processes_of(cat.id()).is_empty());
     let gpus = processes_of(cat.id());
@@ -98,7 +98,8 @@ fn a_mount_measures_what_it_needs() {
     }
 }
 
-/// The fake device is slower than any CPU: it is measured, with the functions of the mount alone, and left alone.
+/// The fake device is slower than any CPU, so it is measured, only with the functions that the mount
+/// uses, and then not used.
 #[test]
 #[ignore = "runs over the fake driver"]
 fn over_fake_measures() {
@@ -176,7 +177,7 @@ fn a_mount_survives_injected_faults() {
     }
 }
 
-/// The same on a real device, with files of 256 MiB on a tmpfs.
+/// As above on a real device, with files of 256 MiB on a tmpfs.
 #[test]
 fn a_mount_survives_faults_injected_into_a_real_gpu() {
     if real::ready() && ready(&["cp", "cmp", "g++"]) {
@@ -188,13 +189,13 @@ fn a_mount_survives_faults_injected_into_a_real_gpu() {
     }
 }
 
-/// The driver shows this one device alone: another would do the work of one that fails.
+/// Makes the driver expose only this device; another one would take over the work of one that fails.
 const FIRST_DEVICE: (&str, &str) = ("CUDA_VISIBLE_DEVICES", "0");
 
-/// What can be injected into a launch.
+/// The faults that can be injected into a launch.
 const FAULTS: [&str; 2] = ["fault", "refuse"];
 
-/// Sixteen streams are written and then read while the device fails again and again.
+/// Sixteen streams are written and then read back while the device fails repeatedly.
 #[test]
 #[ignore = "runs over the fake driver, or where it is told to on a real one"]
 fn over_fake_faults_are_injected() {
@@ -215,7 +216,7 @@ fn over_fake_faults_are_injected() {
     let faults = Faults { vault: &vault, fault: &fault };
     let mount = vault.mount_with(&["--engine", "gpu"]);
     faults.during(2, || streams(write, mount.path()));
-    // The last fault may have been met only now.
+    // The last fault may only just have occurred.
     let end = Instant::now() + Duration::from_secs(60);
     while gpu_of(mount.path())["in_service"] != true && Instant::now() < end {
         sleep(Duration::from_millis(100));
@@ -223,7 +224,7 @@ fn over_fake_faults_are_injected() {
     let gpu = gpu_of(mount.path());
     assert!(gpu["in_service"] == true && gpu["failed"].as_u64() > Some(1), "{gpu}");
     let mount = mount.remount();
-    // Through the kernel's cache only the first look reaches the mount.
+    // With the kernel's cache, only the first read reaches the mount.
     let read = "cp \"$1\" \"$2/$n\" && sync \"$2/$n\" && dd if=\"$2/$n\" bs=1M iflag=direct 2>/dev/null | cmp \"$1\"";
     streams(compare, mount.path());
     faults.during(1, || streams(read, mount.path()));
@@ -234,7 +235,7 @@ fn over_fake_faults_are_injected() {
     say(format_args!("{injected} faults ({fault}), and no byte was wrong:\n{}", gpu_lines(&vault)));
 }
 
-/// What the log says when a device works again.
+/// Logged when a device is back in service.
 const BACK: &str = "in service again";
 
 /// Injects faults into a vault's mount.
@@ -244,7 +245,8 @@ struct Faults<'a> {
 }
 
 impl Faults<'_> {
-    /// Repeats `work` while a fault is injected whenever the device is in service, until it was so many times back.
+    /// Repeats `work`, injecting a fault whenever the device is in service, until the device has come
+    /// back `times` times.
     fn during(&self, times: usize, work: impl Fn()) {
         let back = || self.vault.log_text().matches(BACK).count();
         let (before, stop) = (back(), AtomicBool::new(false));
@@ -254,7 +256,7 @@ impl Faults<'_> {
                     while back() < before + injected && !stop.load(Relaxed) {
                         sleep(Duration::from_millis(10));
                     }
-                    // Some batches go well in between.
+                    // Let some batches succeed in between.
                     sleep(Duration::from_millis(50));
                     fake::inject(self.fault);
                 }
@@ -269,12 +271,12 @@ impl Faults<'_> {
     }
 }
 
-/// What `stat` says of the first GPU.
+/// The numbers that `stat` reports for the first GPU.
 fn gpu_of(mount: &Path) -> serde_json::Value {
     engines_of(mount)[1].clone()
 }
 
-/// What `stat` says of the CPU and the GPUs.
+/// The numbers that `stat` reports for the CPU and the GPUs.
 fn engines_of(mount: &Path) -> serde_json::Value {
     let numbers = ok(Vault::program().arg("stat").arg(mount).arg("--json"), 60);
     let numbers: serde_json::Value = serde_json::from_str(&numbers).expect("JSON");
@@ -288,7 +290,7 @@ fn a_mount_survives_the_process_of_its_gpu() {
     }
 }
 
-/// The same on a real device.
+/// As below, on a real device.
 #[test]
 fn a_mount_survives_the_process_of_a_real_gpu() {
     if real::ready() && ready(&["cp", "cmp"]) {
@@ -319,7 +321,7 @@ fn over_fake_process_is_hit() {
             });
             sh("/", copies, &[&file, mount.path()], 150);
         });
-        // Where it was hit behind the last batch, the next one shows it.
+        // If the signal came after the last batch, the next batch detects it.
         sh("/", copies, &[&file, mount.path()], 150);
         await_line(&vault, "the CPU works in its place", number + 1);
         await_line(&vault, "in service again", number + 1);
@@ -344,7 +346,7 @@ fn a_mount_goes_on_with_its_other_gpu() {
     }
 }
 
-/// The same on real devices, where there are two.
+/// As below, on real devices, if there are two.
 #[test]
 fn a_mount_goes_on_with_its_other_real_gpu() {
     if real::several() && ready(&["cp", "cmp"]) {
@@ -356,7 +358,8 @@ fn a_mount_goes_on_with_its_other_real_gpu() {
     }
 }
 
-/// Both have batches of so many `STREAMS`; the process of one is killed; the other goes on, and later both do.
+/// Both devices work on batches of `STREAMS` streams. One's process is killed: the other continues, and
+/// later both work again.
 #[test]
 #[ignore = "runs over the fake driver, or where it is told to on real ones"]
 fn over_fake_one_of_two_is_hit() {
@@ -389,7 +392,7 @@ fn over_fake_one_of_two_is_hit() {
         sleep(Duration::from_millis(50));
         kill_process(processes[0], Signal::KILL).expect("it is there");
     });
-    // Where it was hit behind its last batch, a later one shows it.
+    // If the kill came after its last batch, a later batch detects it.
     for _ in 0..20 {
         if vault.log_text().contains("the CPU works in its place") {
             break;
@@ -399,7 +402,7 @@ fn over_fake_one_of_two_is_hit() {
     await_line(&vault, "in service again", 1);
     let in_service = |gpu: usize| engines_of(mount.path())[gpu]["in_service"] == true;
     assert!(in_service(1) && in_service(2));
-    // The fake device of a busy machine may be too slow to be waited for.
+    // On a busy machine, the fake device may exceed its deadline.
     if std::env::var_os("FAKE_CUDA_DEVICES").is_none() {
         let failed = vault.log_text().matches("the CPU works in its place").count();
         assert_eq!(failed, 1, "the other one was not hit");
@@ -435,7 +438,7 @@ fn over_fake_shows_devices() {
     };
     let text = devices(false);
     assert!(text.contains("Fake GPU, driver for CUDA 13.0") && text.contains("kuznyechik-ctr"), "{text}");
-    // The second time it is read, not measured: the same numbers.
+    // The second run reads the stored measurements, so the numbers are identical.
     let (first, second) = (devices(true), devices(true));
     assert_eq!(first, second);
     let value: serde_json::Value = serde_json::from_str(&first).expect("JSON");

@@ -1,4 +1,4 @@
-//! Hardware that goes wrong: nothing wrong passes, on the fake device and on a real one.
+//! Malfunctioning hardware: no wrong result gets through, on the fake device and on a real one.
 
 use crate::{
     batches::{SMALL, all_keys, assert_same, copy, damaged, open, random_batch},
@@ -19,7 +19,7 @@ use warpcrypt::{
     engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Shape, Ways},
 };
 
-/// What build-planted.sh can plant.
+/// The faults that build-planted.sh can plant.
 const FAULTS: [(u32, &str); 5] = [
     (1, "a bit of a table"),
     (2, "a bit of the table of the second time"),
@@ -47,7 +47,7 @@ fn nothing_wrong_passes() {
     say(fake::run_over(folder.path(), "planted::over_planted_nothing_wrong_passes", &[], 500));
 }
 
-/// The kernels are built there, by the compiler of a CUDA that is installed.
+/// The kernels are built on the spot, with an installed CUDA compiler.
 #[test]
 fn nothing_wrong_passes_on_a_real_gpu() {
     if !real::ready() {
@@ -70,7 +70,7 @@ fn over_planted_nothing_wrong_passes() {
     let (keys, mut random) = (all_keys(), Random::new("planted"));
     for (number, (fault, name)) in FAULTS.into_iter().enumerate() {
         for (other, ways) in Ways::FORCED.into_iter().enumerate() {
-            // Each batch that is refused costs a test of the device, which takes long on the fake one.
+            // Each refused batch costs a device test, which takes long on the fake device.
             let is_real = std::env::var_os("PLANTED_FATBIN").is_some();
             if !is_real && !is_proof() && other != number % Ways::FORCED.len() {
                 continue;
@@ -80,7 +80,7 @@ fn over_planted_nothing_wrong_passes() {
             let gpu = open(shape, Duration::from_millis(10)).expect("a device");
             let pool = BufferPool::new(usize::MAX);
             gpu.supply(&pool);
-            // A batch of a few chunks may not meet the multiprocessor, or the register's moment.
+            // A batch of a few chunks may miss the multiprocessor, or the moment of the register fault.
             let (mut refused, mut batches) = (0, 0);
             while batches < 2 * rounds || refused == 0 && batches < 40 {
                 refused += round(&gpu, &keys, &pool, &mut random, fault);
@@ -92,7 +92,8 @@ fn over_planted_nothing_wrong_passes() {
     }
 }
 
-/// Seals and opens a batch while the fault is there: how many of the two failed. None is wrong.
+/// Seals and opens a batch under the fault. Returns how many of the two failed, after asserting that no
+/// result is wrong.
 fn round(
     gpu: &GpuEngine,
     keys: &[Arc<ChunkKeys>],
@@ -127,7 +128,7 @@ fn is_refused(gpu: &GpuEngine, cpu: &CpuEngine, mut batch: Batch, fault: u32) ->
     true
 }
 
-/// From the next launch on.
+/// Activates a fault from the next launch on.
 fn plant(fault: u32) {
     let folder = PathBuf::from(std::env::var_os("CUDA_FAULTS").expect("a place for faults"));
     fs::write(folder.join("new"), format!("{fault}\n")).expect("a fault");

@@ -1,4 +1,5 @@
-//! Figures of a real device, printed: `cargo test --release --test gpu -- --ignored --nocapture rates`.
+//! Prints measurements of a real device: `cargo test --release --test gpu -- --ignored --nocapture
+//! rates`.
 
 use crate::real;
 use cudarc::driver::sys;
@@ -27,7 +28,7 @@ const PAIRS: [(Cipher, Integrity); 3] = [
     (Cipher::Aes256, Integrity::Kmac128),
 ];
 
-/// Bytes per second in each direction, both at once, over page-locked memory: the best of five.
+/// Bytes per second in each direction, both at once, with page-locked memory; the best of five.
 fn duplex() -> f64 {
     const LEN: usize = 64 << 20;
     // SAFETY: every pointer is to live memory of that size; the streams are waited for before the end.
@@ -78,7 +79,7 @@ fn batch(keys: &Arc<ChunkKeys>, pool: &BufferPool, bytes: usize) -> Batch {
     }
 }
 
-/// A batch for that operation; for an opening one that verifies.
+/// A batch for this operation. For opening, a batch that verifies.
 fn prepared(keys: &Arc<ChunkKeys>, pool: &BufferPool, bytes: usize, op: Op) -> Batch {
     let mut batch = batch(keys, pool, bytes);
     if op == Op::Open {
@@ -90,7 +91,7 @@ fn prepared(keys: &Arc<ChunkKeys>, pool: &BufferPool, bytes: usize, op: Op) -> B
     batch
 }
 
-/// Bytes per second of `callers` threads with a batch each, over somewhat less than a second.
+/// Bytes per second of `callers` threads with one batch each, measured over slightly less than a second.
 fn rate(
     engine: &dyn Engine,
     keys: &Arc<ChunkKeys>,
@@ -117,17 +118,17 @@ fn rate(
     done.into_inner() as f64 / start.elapsed().as_secs_f64()
 }
 
-/// What happens before each of several batches alone.
+/// Activity before each of several batches run alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
     Nothing,
-    /// The CPU writes the batch's buffers, as it does when it reads from a store.
+    /// The CPU fills the batch's buffers, as when it reads from a store.
     Writing,
-    /// The thread sleeps for a millisecond.
+    /// The thread sleeps for one millisecond.
     Sleep,
 }
 
-/// Times of one batch alone, 201 of them, the shortest first.
+/// Times of 201 batches run alone, sorted in ascending order.
 fn latencies(
     engine: &dyn Engine,
     keys: &Arc<ChunkKeys>,
@@ -157,7 +158,7 @@ fn latencies(
     times
 }
 
-/// The median of those, in microseconds.
+/// Median of `latencies`, in microseconds.
 fn latency(
     engine: &dyn Engine,
     keys: &Arc<ChunkKeys>,
@@ -182,10 +183,11 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Both operations at once with several callers: rates, and their share of what copies alone reach just before each.
+/// Each operation with several callers: its rate, and that as a share of plain copies measured just
+/// before each round.
 fn full_load(gpu: &GpuEngine, pool: &BufferPool, pair: (Cipher, Integrity), callers: usize) {
     let keys = keys(pair);
-    // Memory that is used for the first time is slower.
+    // Memory is slower on first use.
     rate(gpu, &keys, pool, callers, 16 << 20, Op::Open);
     for op in [Op::Seal, Op::Open] {
         let rounds: Vec<(f64, f64)> =
@@ -252,7 +254,8 @@ fn rates() {
     }
 }
 
-/// Batches that are read and written in the host's memory up to so many chunks, and copied beyond.
+/// Batches up to a given number of chunks are read and written directly in host memory, and larger ones
+/// are copied.
 #[test]
 #[ignore = "prints figures"]
 fn direct_and_copied() {
@@ -282,8 +285,8 @@ fn direct_and_copied() {
     }
 }
 
-/// One batch alone, in several series: what it takes, and how much that differs. And what several callers of such
-/// batches get done.
+/// One batch alone, in several series: its time, and the variation. Also the throughput of several
+/// callers with such batches.
 #[test]
 #[ignore = "prints figures"]
 fn alone() {

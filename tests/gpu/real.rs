@@ -1,4 +1,4 @@
-//! A real device: the same batches, many more of them.
+//! A real device: the same batches, in larger numbers.
 
 use crate::{
     batches::{SMALL, all_keys, round},
@@ -13,7 +13,8 @@ use std::{
 };
 use warpcrypt::engine::{BufferPool, CpuEngine, GpuEngine, Patience, Shape, Ways, gpus, start_gpus_with};
 
-/// Whether there is a device. Without one the test is skipped aloud, or fails if `REQUIRE_GPU=1`.
+/// Whether there is a device. Without one the test is skipped with a message, or fails with
+/// `REQUIRE_GPU=1`.
 pub fn ready() -> bool {
     start_gpus_with(program_path());
     let Err(why) = gpus() else { return true };
@@ -22,7 +23,7 @@ pub fn ready() -> bool {
     false
 }
 
-/// The system's driver, a library.
+/// Path of the system's driver library.
 pub fn driver() -> PathBuf {
     let listed = ok(Command::new("ldconfig").arg("-p"), 60);
     let line =
@@ -32,7 +33,8 @@ pub fn driver() -> PathBuf {
         .expect("a driver in the loader's cache")
 }
 
-/// Whether there are several, of which one may fail. Without them the test is skipped aloud.
+/// Whether there are several devices, so that one may fail. Otherwise the test is skipped with a
+/// message.
 pub fn several() -> bool {
     let several = ready() && gpus().is_ok_and(|count| count > 1);
     if !several {
@@ -41,7 +43,7 @@ pub fn several() -> bool {
     several
 }
 
-/// As many batches as `GPU_BATCHES` says (300 by default), within `GPU_SECONDS` (20).
+/// Runs `GPU_BATCHES` batches (300 by default), for at most `GPU_SECONDS` (20).
 #[test]
 fn random_batches_agree_with_the_cpu() {
     if !ready() {
@@ -50,7 +52,7 @@ fn random_batches_agree_with_the_cpu() {
     let most = setting("GPU_BATCHES").unwrap_or(300);
     let end = Instant::now() + Duration::from_secs(setting("GPU_SECONDS").unwrap_or(20));
     let done = AtomicU64::new(0);
-    // Under compute-sanitizer a piece takes long.
+    // Under compute-sanitizer a piece takes a long time.
     let shape = Shape {
         patience: Patience { base: Duration::from_secs(60), ..Patience::default() },
         ..Shape::default()

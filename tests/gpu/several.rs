@@ -1,4 +1,4 @@
-//! Several devices, of which one fails: the others go on.
+//! Several devices, one of which fails: the others keep working.
 
 use crate::{
     batches::{all_keys, assert_same, copy, random_batch},
@@ -27,7 +27,7 @@ fn all_devices_work() {
     }
 }
 
-/// The same on real devices.
+/// As below, on real devices.
 #[test]
 fn all_real_devices_work() {
     if real::several() {
@@ -45,7 +45,7 @@ fn over_fake_all_work() {
     assert_eq!(counters.len(), 1 + devices());
     for (number, counters) in counters.iter().enumerate().skip(1) {
         assert_eq!(counters.name, format!("gpu {}", number - 1));
-        // The fake device of a busy machine may be too slow to be waited for.
+        // On a busy machine, the fake device may exceed its deadline.
         assert!(counters.batches > 0 && counters.bytes > 0 || counters.failed > 0, "{counters:?}");
     }
 }
@@ -104,7 +104,7 @@ fn devices() -> usize {
     setting("FAKE_CUDA_DEVICES").expect("a number")
 }
 
-/// Six callers at once; every batch ends as the CPU would have ended it.
+/// Runs six callers at once. The outcome of every batch must equal the CPU's.
 fn work(router: &Router) {
     let (cpu, keys) = (CpuEngine::with_threads(1), all_keys());
     std::thread::scope(|scope| {
@@ -124,7 +124,7 @@ fn work(router: &Router) {
     });
 }
 
-/// Of enough chunks for a GPU.
+/// A batch with enough chunks for a GPU.
 fn large_batch(random: &mut Random, keys: &[Arc<ChunkKeys>], pool: &BufferPool) -> Batch {
     let mut batches = std::iter::repeat_with(|| random_batch(random, keys, pool, 30));
     batches.find(|batch| batch.jobs.len() >= 16).expect("it is endless") // invariant: half of them are

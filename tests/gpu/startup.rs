@@ -1,4 +1,4 @@
-//! Drivers that are not there, too old, without a device, broken, or that fail while the engine starts.
+//! Drivers that are missing, too old, without a device, broken, or that fail while the engine starts.
 
 use crate::{
     batches::{SMALL, open},
@@ -78,7 +78,7 @@ fn over_fake_fails_to_start() {
             assert!(said.contains("CUDA_ERROR"), "{call} {fault}: {said}");
         }
     }
-    // The first kernel fills tables; a wrong result of a later one is what the self-test is for.
+    // The first kernel fills tables. The self-test must detect a wrong result of a later kernel.
     order("cuLaunchKernel:2", "wrong");
     assert!(reason().contains("wrong result"));
     order("none", "none");

@@ -1,5 +1,6 @@
-//! Tags, seal and open of whole batches against `ChunkKeys`, with every length at which the code takes
-//! another path, many keys, holes between the chunks, and every way a chunk can fail.
+//! Tags, sealing and opening of whole batches, compared with `ChunkKeys`, with every length at which the
+//! code takes a different path, many keys, gaps between the chunks, and every way in which a chunk can
+//! fail.
 
 use super::{
     layout::{DESK, Descriptor, TABLES, key_slot, noise},
@@ -14,8 +15,8 @@ use warpcrypt::crypto::{
 
 const KEYS: usize = 5;
 
-/// Lengths around blocks, rates (the data begins 30 bytes into the first block, and padding takes three), lanes
-/// and a chunk's end.
+/// Lengths around multiples of blocks, of rates (the data begins 30 bytes into the first block, and
+/// padding takes three), of lanes, and around a chunk's end.
 fn edge_lengths() -> Vec<usize> {
     let mut lengths =
         vec![1, 2, 3, 15, 16, 17, 31, 32, 33, 511, 512, 513, 1024, 4063, 4064, 4065, 4079, 4080, 4081, 4094];
@@ -32,7 +33,8 @@ fn edge_lengths() -> Vec<usize> {
     lengths
 }
 
-/// A warp does one chunk after another with 24 rounds of shuffles a block: fewer chunks on the CPU.
+/// A wide kernel's warp processes its chunks one by one, with 24 rounds of shuffles per block, so the
+/// CPU gets fewer lengths.
 fn lengths(machine: Machine, wide: bool) -> Vec<usize> {
     let all = edge_lengths();
     match machine {
@@ -45,7 +47,7 @@ fn lengths(machine: Machine, wide: bool) -> Vec<usize> {
     }
 }
 
-/// Chunks with their data, in buffers with a gap after each.
+/// Chunks and their data, in buffers with a gap after each chunk.
 pub struct Batch {
     slots: Vec<u8>,
     keys: Vec<ChunkKeys>,
@@ -56,7 +58,8 @@ pub struct Batch {
 
 const GAP: u8 = 0xee;
 
-/// The ciphers of a family. The keys of a batch have them in turn, for a kernel takes all key sizes mixed.
+/// The ciphers of a family. A batch's keys alternate between them, because a kernel accepts mixed key
+/// sizes.
 pub fn ciphers_of(family: CipherFamily) -> Vec<Cipher> {
     Cipher::ALL.into_iter().filter(|cipher| cipher.family() == family).collect()
 }
@@ -77,7 +80,7 @@ impl Batch {
     }
 
     fn push(&mut self, i: u64, len: usize) {
-        // The smallest and the largest numbers, and such with every byte set.
+        // The smallest and the largest numbers, and numbers with every byte set.
         let index = [i, ChunkId::INDEX_END - 1 - i, 0x12_3456_789a, 0xff_ffff][i as usize % 4];
         let epoch = [1, (1 << 48) - 1, 0x1234_5678_9abc, i][i as usize % 4];
         let id = ChunkId { index, epoch, nonce: noise(i + 77, 10).try_into().expect("ten bytes") };
@@ -102,7 +105,7 @@ impl Batch {
         self.chunks.iter().flat_map(|chunk| chunk.tag).collect()
     }
 
-    /// `buffer` with noise instead of zeros in the padding that belongs to the chunks.
+    /// `buffer` with noise instead of zeros in the chunks' padding.
     pub fn with_noise(&self, buffer: &[u8]) -> Vec<u8> {
         let mut noisy = buffer.to_vec();
         for chunk in &self.chunks {
@@ -112,8 +115,8 @@ impl Batch {
         noisy
     }
 
-    /// What an output that began as `before` holds after a wide kernel wrote `buffer` to it: the padding of the
-    /// chunks is left alone.
+    /// Expected content of an output that began as `before`, after a wide kernel wrote `buffer` to it: a
+    /// wide kernel leaves the chunks' padding unchanged.
     fn written(&self, wide: bool, buffer: &[u8], before: &[u8]) -> Vec<u8> {
         let mut written = buffer.to_vec();
         for chunk in self.chunks.iter().filter(|_| wide) {
@@ -124,7 +127,7 @@ impl Batch {
         written
     }
 
-    /// Runs an entry point: its buffers after keys and descriptors.
+    /// Runs an entry point. Returns the buffers after the keys and descriptors.
     pub fn run(
         &self,
         runner: &mut Runner,
@@ -142,7 +145,7 @@ impl Batch {
     }
 }
 
-/// Those and the parameters of a trace, which is not kept.
+/// Appends the trace parameters, with tracing disabled.
 fn traced(arguments: [Argument; 3]) -> Vec<Argument> {
     arguments.into_iter().chain([(); 2].map(|()| Argument::Number(0))).collect()
 }
@@ -205,7 +208,8 @@ fn seal_with_every_cipher() {
     });
 }
 
-/// Breaks every third chunk in one way or another. Returns the output that open must give, and its verdicts.
+/// Damages every third chunk in some way. Returns the expected output of opening, and the expected
+/// verdicts.
 fn tamper(batch: &mut Batch) -> (Vec<u8>, Vec<u8>) {
     let mut expected = batch.plain.clone();
     let mut verdicts = Vec::new();
@@ -253,8 +257,8 @@ fn open_with_every_cipher() {
     });
 }
 
-/// The same chunks with keys of the same bytes: no two ciphers give one ciphertext, and no two pairs of functions
-/// one tag.
+/// The same chunks under keys with the same bytes: no two ciphers produce the same ciphertext, and no
+/// two pairs of functions the same tag.
 #[test]
 fn no_two_functions_seal_alike() {
     for (machine, mut runner) in runners() {
@@ -292,7 +296,7 @@ fn no_two_functions_seal_alike() {
     }
 }
 
-/// With the sponge of fewest rounds, for every shuffle makes 32 threads wait for each other.
+/// Uses the sponge with the fewest rounds, because every shuffle makes 32 threads wait for each other.
 #[test]
 fn no_thread_races_another() {
     let Some(mut runner) = on_threads() else { return };

@@ -1,4 +1,5 @@
-//! Launches of seal and open that check themselves: what they make, what they say of it, and the copies that they keep.
+//! Launches of seal and open that check themselves: their results, their verdicts, and the copies that
+//! they keep.
 
 use super::{
     batches::{Batch, ciphers_of},
@@ -12,15 +13,15 @@ use warpcrypt::{
     engine::Op,
 };
 
-/// Warps of a block.
+/// Warps per block.
 const WARPS: u32 = 4;
 
-/// What such a launch leaves.
+/// The results of a self-checking launch.
 struct Left {
     output: Vec<u8>,
     tags: Vec<u8>,
     verdicts: Vec<u32>,
-    /// Copies of input and output, 4096 bytes for each chunk.
+    /// Copies of input and output, 4096 bytes per chunk.
     kept: [Vec<u8>; 2],
 }
 
@@ -28,14 +29,14 @@ fn name(op: Op, family: CipherFamily, integrity: Integrity) -> String {
     format!("{}_{}_{}_checked", op.name(), family.name(), integrity.name())
 }
 
-/// By that many blocks that seal or open, and that many others.
+/// Runs with `blocks` blocks that seal or open, and `others` blocks that do not.
 fn run(runner: &mut Runner, name: &str, batch: &Batch, op: Op, blocks: u32, others: u32) -> Left {
     let count = batch.chunks.len();
     let input = match op {
         Op::Seal => &batch.plain,
         Op::Open => &batch.sealed,
     };
-    // As the launch before left them, which had come to the end.
+    // The state that the completed previous launch left.
     let before = |value: u64, words: usize| Argument::Buffer(value.to_le_bytes().repeat(words));
     let arguments = vec![
         Argument::Buffer(batch.with_noise(input)),
@@ -59,7 +60,7 @@ fn run(runner: &mut Runner, name: &str, batch: &Batch, op: Op, blocks: u32, othe
     Left { tags: out.pop().expect("tags"), verdicts, output: out.swap_remove(1), kept }
 }
 
-/// The bytes of all chunks: in a buffer, and in copies.
+/// For each chunk, its bytes in a buffer and in the copies.
 fn texts<'a>(batch: &'a Batch, buffer: &'a [u8], copies: &'a [u8]) -> impl Iterator<Item = [&'a [u8]; 2]> {
     let of_chunk = move |(at, len): (usize, usize)| {
         let start = batch.chunks[at].source as usize;
@@ -119,7 +120,8 @@ fn what_does_not_verify_is_said() {
     });
 }
 
-/// On the CPU blocks take turns on two multiprocessors: the third is where the first was.
+/// On the CPU, blocks alternate between two multiprocessors, so the third block is on the same one as
+/// the first.
 #[test]
 fn what_nobody_else_can_check_has_no_verdict() {
     each(|runner, machine, batch, name, op| {
@@ -128,13 +130,13 @@ fn what_nobody_else_can_check_has_no_verdict() {
         }
         let left = run(runner, name, &batch, op, 2, 1);
         for (at, word) in left.verdicts.into_iter().enumerate() {
-            // Neighbouring chunks go to different blocks.
+            // Neighbouring chunks are assigned to different blocks.
             assert_eq!(word, if at % 2 == 1 { verdict(CONFIRMED) } else { 0 }, "{name}: chunk {at}");
         }
     });
 }
 
-/// All blocks run at once here, and check what is being made.
+/// Here all blocks run concurrently, so checks overlap with the work being checked.
 #[test]
 fn no_thread_races_another() {
     let Some(mut runner) = on_threads() else { return };

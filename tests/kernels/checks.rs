@@ -1,4 +1,5 @@
-//! The check of a launch: it confirms what is right, and refutes any bit that is not, whatever the launch's geometry.
+//! The check of a launch: it confirms correct results and refutes any wrong bit, whatever the launch's
+//! geometry.
 
 use super::{
     batches::{Batch, ciphers_of},
@@ -12,31 +13,32 @@ use warpcrypt::{
 };
 
 pub const LENGTHS: [usize; 14] = [4096, 1, 15, 16, 17, 999, 1000, 1001, 2040, 3000, 4000, 4001, 4095, 4096];
-/// The number of the launch, of which the highest bit is set.
+/// Launch number, which always has its highest bit set.
 pub const LAUNCH: u64 = 0x8000_0000_0007;
-/// The number of the order, and states of a verdict.
+/// Order number, and the states of a verdict.
 pub const NUMBER: u32 = 0x2fff_fff1;
 pub const CONFIRMED: u32 = 1;
 pub const UNVERIFIED: u32 = 2;
 const REFUTED: u32 = 3;
 
-/// What a launch made, and how it is checked.
+/// Results of a launch, and how to check them.
 struct Checked<'a> {
     batch: &'a Batch,
     op: Op,
-    /// Tags or verdicts that the launch made.
+    /// Tags or verdicts produced by the launch.
     made: Vec<u8>,
     blocks: u32,
     run: u32,
-    /// The multiprocessor of every block.
+    /// The multiprocessor on which every block ran.
     done_by: u64,
     checkers: u32,
-    /// Of a block.
+    /// Threads per block.
     threads: u32,
 }
 
 impl<'a> Checked<'a> {
-    /// What is right of a batch, made on other multiprocessors by three blocks that had a chunk at a time.
+    /// Correct results of a batch, produced on other multiprocessors by three blocks that took one chunk
+    /// at a time.
     fn right(batch: &'a Batch, op: Op) -> Self {
         let made = match op {
             Op::Seal => batch.tags(),
@@ -45,7 +47,7 @@ impl<'a> Checked<'a> {
         Checked { batch, op, made, blocks: 3, run: 1, done_by: 999, checkers: 2, threads: 512 }
     }
 
-    /// Tags and verdicts that the check gives.
+    /// Returns the tags and verdicts of the check.
     fn run(&self, runner: &mut Runner, name: &str) -> (Vec<u8>, Vec<u32>) {
         let count = self.batch.chunks.len();
         let [input, output] = match self.op {
@@ -82,12 +84,12 @@ pub fn verdict(state: u32) -> u32 {
     NUMBER << 2 | state
 }
 
-/// What an opening launch makes of the chunks, as it is written.
+/// The verdicts of an opening launch, as it stores them.
 fn verified(good: impl IntoIterator<Item = bool>) -> Vec<u8> {
     good.into_iter().flat_map(|good| u32::from(good).to_le_bytes()).collect()
 }
 
-/// Batches of every cipher and tag, to be changed, with the name of their check.
+/// Runs a test on batches of every cipher and integrity function, with the name of the matching check.
 fn each(mut test: impl FnMut(&mut Runner, Machine, &dyn Fn() -> Batch, &str, Op)) {
     for (machine, mut runner) in runners() {
         for integrity in Integrity::ALL {
@@ -102,7 +104,7 @@ fn each(mut test: impl FnMut(&mut Runner, Machine, &dyn Fn() -> Batch, &str, Op)
     }
 }
 
-/// Geometries of a launch: blocks, and chunks that a block has at a time.
+/// Launch geometries: number of blocks, and chunks that a block takes at a time.
 const GEOMETRIES: [(u32, u32); 4] = [(3, 1), (14, 1), (1, 32), (2, 8)];
 
 #[test]
@@ -118,8 +120,8 @@ fn what_is_right_is_confirmed() {
     });
 }
 
-/// A bit of a text, at its beginning and at its end, of either side; of what the launch made. That chunk and no other is
-/// refuted.
+/// A wrong bit at the beginning or the end of the output text, or in the launch's tags or verdicts:
+/// exactly that chunk is refuted.
 #[test]
 fn a_wrong_bit_is_refuted() {
     each(|runner, machine, batch, name, op| {
@@ -148,7 +150,7 @@ fn a_wrong_bit_is_refuted() {
     });
 }
 
-/// Chunks whose tag is another: said both times, and their text does not matter.
+/// Chunks with a different tag: both the launch and the check report that, and the text does not matter.
 #[test]
 fn what_does_not_verify_is_told_from_what_is_wrong() {
     each(|runner, machine, batch, name, op| {
@@ -166,7 +168,7 @@ fn what_does_not_verify_is_told_from_what_is_wrong() {
         for (at, word) in checked.run(runner, name).1.into_iter().enumerate() {
             let state = match at {
                 2 | 7 => UNVERIFIED,
-                13 => REFUTED, // The launch took it for good.
+                13 => REFUTED, // The launch accepted it.
                 _ => CONFIRMED,
             };
             assert_eq!(word, verdict(state), "{name}: chunk {at} on {machine:?}");
@@ -174,7 +176,7 @@ fn what_does_not_verify_is_told_from_what_is_wrong() {
     });
 }
 
-/// On the CPU block 0 is on multiprocessor 0, and block 1 on the other.
+/// On the CPU, block 0 runs on multiprocessor 0, and block 1 on the other.
 #[test]
 fn nobody_checks_what_its_own_multiprocessor_made() {
     each(|runner, machine, batch, name, op| {

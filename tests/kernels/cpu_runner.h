@@ -1,5 +1,5 @@
-// Runs jobs (jobs.h) on the CPU, each one with its threads in both orders. What includes this defines KERNELS, its entry
-// points by name, and includes their sources.
+// Runs jobs (jobs.h) on the CPU, each twice, with its threads in both orders. The including file defines
+// KERNELS, its entry points by name, and includes their sources.
 #pragma once
 #include "jobs.h"
 
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <utility>
 
-// Turns the numbers and addresses of a job into a kernel's parameters.
+// Turns a job's numbers and addresses into a kernel's parameters.
 template <class... Parameters>
 class Entry {
  public:
@@ -30,7 +30,7 @@ using Kernel = std::function<void(const std::vector<uint64_t>&)>;
 #define ENTRY(name) {#name, Entry(name)}
 extern const std::map<std::string, Kernel> KERNELS;
 
-// A copy of a buffer with guards around it, aligned as the device's allocator would.
+// A copy of a buffer with guards around it, aligned as the device's allocator would align it.
 class Guarded {
  public:
   explicit Guarded(const std::vector<uint8_t>& bytes) : length(bytes.size()) {

@@ -1,5 +1,5 @@
-// The part of CUDA's driver API that running a kernel takes, found at run time: needs no CUDA to build, and
-// starts without a driver. Every error ends the program, but for start()'s.
+// The part of CUDA's driver API needed to run a kernel, loaded at run time: building needs no CUDA, and
+// the program starts without a driver. Every error ends the program, except for those of start().
 #pragma once
 #include <dlfcn.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@
 
 namespace cuda {
 
-// Name, as the library exports it, and parameters.
+// Function name as the library exports it, and its parameters.
 #define CUDA_FUNCTIONS(F)                                                                                             \
   F(cuInit, unsigned)                                                                                                 \
   F(cuDeviceGetCount, int*) F(cuDeviceGet, int*, int) F(cuDeviceGetName, char*, int, int)                             \
@@ -45,7 +45,7 @@ inline void check(int status, const char* call) {
 
 inline int device = 0;
 
-// Takes the first device. Returns why that cannot be, or nothing.
+// Opens the first device. Returns the reason for a failure, or an empty string.
 inline std::string start() {
   void* library = dlopen("libcuda.so.1", RTLD_NOW);
   if (!library) return dlerror();
@@ -98,13 +98,13 @@ class Memory {
 class Module {
  public:
   explicit Module(const char* fatbin) { load(fatbin); }
-  // Adds what is in another file.
+  // Loads the kernels of another file in addition.
   void load(const char* fatbin) {
     handles.emplace_back();
     CUDA(cuModuleLoad, &handles.back(), fatbin);
   }
 
-  // Every parameter of the kernels is a number of 32 or 64 bits: the lower bytes of `values` serve for both.
+  // Every kernel parameter is a number of 32 or 64 bits. The lower bytes of `values` serve for both.
   void launch(const std::string& name, unsigned blocks, unsigned threads, unsigned shared,
               std::vector<uint64_t> values) {
     std::vector<void*> parameters;
@@ -112,7 +112,8 @@ class Module {
     CUDA(cuLaunchKernel, function(name, shared), blocks, 1, 1, threads, 1, 1, shared, nullptr, parameters.data(),
          nullptr);
   }
-  // Blocks of that size that a multiprocessor holds at once; 0 if the kernel is not made for so many threads.
+  // Blocks of this size that fit on a multiprocessor at once; 0 if the kernel does not support so many
+  // threads.
   int occupancy(const std::string& name, unsigned threads, unsigned shared) {
     constexpr int MAX_THREADS_PER_BLOCK = 0;
     int blocks, most;

@@ -1,9 +1,10 @@
 // Just enough of CUDA to compile the kernels with g++ and run them on the CPU, one block after another.
 //
-// Every thread of a block is a fiber with a stack of its own, all on one OS thread, so a run is
-// repeatable. A fiber runs until it waits at a barrier, and then the next one does; whether that is the one with the
-// next higher or lower number is chosen per launch, so that two launches in opposite orders show a barrier that is
-// missing. Dynamic shared memory is filled with 0xa5 before each block. One launch runs at a time. With CUDA_ON_THREADS, threads are threads (cuda_on_threads.h).
+// Every thread of a block is a fiber with its own stack, and all of them share one OS thread, so runs
+// are reproducible. A fiber runs until it waits at a barrier, and then the next fiber runs. Whether that
+// is the one with the next higher or lower number is chosen per launch, so two launches in opposite
+// orders reveal a missing barrier. Dynamic shared memory is filled with 0xa5 before each block. One
+// launch runs at a time. With CUDA_ON_THREADS, CUDA threads are OS threads (cuda_on_threads.h).
 #pragma once
 #include <stdint.h>
 #include <stdio.h>
@@ -38,7 +39,7 @@ struct Index {
   uint32_t x;
 };
 
-// Opens when every thread that still runs has arrived.
+// Opens once every thread that is still running has arrived.
 struct Barrier {
   uint32_t expected = 0, arrived = 0;
   uint64_t generation = 0;
@@ -48,19 +49,19 @@ struct Barrier {
 };
 
 struct Fiber {
-  void* stack = nullptr;  // its top, while it is not running
+  void* stack = nullptr;  // top of the stack while not running
   bool finished = true;
   const Barrier* waits_for = nullptr;
   uint64_t generation = 0;
   uint32_t shuffles = 0;
   bool blocked() const { return waits_for && waits_for->generation == generation; }
 };
-// They outlive launches: a fiber that has finished a thread waits for the next.
+// Fibers outlive launches: one that has finished a thread waits for the next.
 inline Fiber fibers[1024];
 
 struct Warp {
   Barrier barrier;
-  uint64_t values[2][32] = {};  // of shuffles, in turn: a lane can be ahead of another by one shuffle only
+  uint64_t values[2][32] = {};  // used alternately by shuffles: lanes differ by at most one shuffle
 };
 
 struct Block {
@@ -72,35 +73,35 @@ struct Block {
   std::vector<Warp> warps;
   uint32_t current = 0, running = 0;
   Index thread = {0};
-  void* stack;  // of `run_block`
+  void* stack;  // stack of `run_block`
 };
 inline Block* block = nullptr;
 
-// What a block waits for that no block before it has done never comes.
+// A no-op: if no earlier block did what this block waits for, waiting is pointless.
 inline void rest() {}
 
 void run_threads();
 
-// Leaves a stack, whose top `from` then is, for another. The return after it is predicted right, which setjmp's is not: a
-// kernel of the fake device spent half of its time there.
+// Switches stacks, saving the top of the old one in `from`. Unlike that of setjmp, this return is
+// predicted correctly: a kernel on the fake device spent half of its time there.
 [[gnu::naked, gnu::noinline]] inline void exchange(void**, void*) {
   asm("pushq %rbp; pushq %rbx; pushq %r12; pushq %r13; pushq %r14; pushq %r15\n\t"
       "movq %rsp, (%rdi); movq %rsi, %rsp\n\t"
       "popq %r15; popq %r14; popq %r13; popq %r12; popq %rbx; popq %rbp; ret");
 }
 
-// A stack that begins with `run_threads`.
+// A stack that starts in `run_threads`.
 inline void* new_stack() {
   constexpr size_t STACK = 128 << 10;
   void* low = mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (low == MAP_FAILED) abort();
-  // No caller, then the six registers.
+  // No return address, then the six registers.
   void** top = reinterpret_cast<void**>(static_cast<char*>(low) + STACK) - 8;
   top[6] = reinterpret_cast<void*>(run_threads);
   return top;
 }
 
-// Goes on with a thread until another stack is left for `from`.
+// Resumes a thread until it switches back to `from`.
 inline void resume(void** from, uint32_t index) {
   block->current = index;
   block->thread = {index};
@@ -108,7 +109,7 @@ inline void resume(void** from, uint32_t index) {
   exchange(from, fibers[index].stack);
 }
 
-// Goes on with the next thread that can; if there is none, with `run_block`.
+// Resumes the next runnable thread, or `run_block` if there is none.
 inline void give_way() {
   uint32_t index = block->current, count = block->threads.x;
   void** from = &fibers[index].stack;
@@ -129,7 +130,7 @@ inline void wait(Barrier& barrier) {
   self.waits_for = nullptr;
 }
 
-// A fiber's first frame; a thread that has left takes part in no later barrier.
+// A fiber's first frame. A thread that has returned takes part in no later barrier.
 inline void run_threads() {
   for (;;) {
     (*block->body)();
@@ -220,7 +221,7 @@ inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
 inline uint32_t __funnelshift_l(uint32_t low, uint32_t high, uint32_t amount) {
   return uint32_t((uint64_t(high) << 32 | low) << (amount & 31) >> 32);
 }
-// Threads that meet in one word. For the CPU's threads as well.
+// Atomic operations, which also work between OS threads.
 inline uint32_t atomicExch(uint32_t* place, uint32_t value) { return __atomic_exchange_n(place, value, __ATOMIC_SEQ_CST); }
 inline uint32_t atomicOr(uint32_t* place, uint32_t bits) { return __atomic_fetch_or(place, bits, __ATOMIC_SEQ_CST); }
 inline uint32_t atomicMin(uint32_t* place, uint32_t value) {

@@ -1,5 +1,6 @@
-// The part of cuda_on_cpu.h that runs a block, once more, with an operating system's thread for each of CUDA's. Slow;
-// what it is for is the thread sanitizer, which finds accesses to shared or global memory that no barrier orders.
+// A variant of the block execution in cuda_on_cpu.h, with an OS thread for each CUDA thread. It is slow;
+// its purpose is the thread sanitizer, which finds accesses to shared or global memory that no barrier
+// orders.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -13,7 +14,7 @@ struct Index {
   uint32_t x;
 };
 
-// Opens when every thread that still runs has arrived.
+// Opens once every thread that is still running has arrived.
 class Barrier {
  public:
   void expect() { expected++; }
@@ -44,7 +45,7 @@ class Barrier {
 
 struct Warp {
   Barrier barrier;
-  uint64_t values[32] = {};  // of a shuffle
+  uint64_t values[32] = {};  // for a shuffle
 };
 
 struct Block {
@@ -62,7 +63,7 @@ inline thread_local Index thread = {0};
 inline Warp& warp() { return block->warps[thread.x / 32]; }
 inline void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 
-// Blocks in order, as many at once as have that many threads.
+// Runs blocks in order, as many at a time as the thread limit allows.
 inline void launch(uint32_t grid, uint32_t count, uint32_t shared_bytes, bool, const std::function<void()>& body) {
   const uint32_t most = 512 / count + 1;
   const size_t room = (shared_bytes + 1023) / 1024 * 1024 + 1024;

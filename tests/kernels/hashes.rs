@@ -1,5 +1,5 @@
-//! The trees of MD6 against the CPU's: random lengths in bits, keys, rounds and digests, whole messages and parts of
-//! longer ones side by side in one launch.
+//! MD6 trees compared with the CPU's: random bit lengths, keys, rounds and digest sizes, whole messages
+//! and parts of longer ones together in one launch.
 
 use super::{
     layout::noise,
@@ -11,7 +11,7 @@ use warpcrypt::crypto::hash::{
     md6::{Md6, NODE, VALUE},
 };
 
-/// Numbers from a seed, each below its limit.
+/// Random numbers from a seed, each below a limit.
 struct Dice(u64);
 
 impl Dice {
@@ -72,7 +72,7 @@ fn compare(md6: &Md6, messages: &[Message], found: &[[u8; VALUE]], what: &str) {
 fn md6_of_anything() {
     for (machine, mut runner) in runners() {
         let mut dice = Dice(1);
-        // A device takes a launch in no time.
+        // A device needs next to no time for a launch.
         let cases = if machine == Machine::Gpu { 2000 } else { 60 };
         for number in 0..cases {
             let (md6, messages) = case(&mut dice);
@@ -83,7 +83,7 @@ fn md6_of_anything() {
     }
 }
 
-/// As many rounds as the control word can name, and several parts of one message that are full.
+/// The maximum number of rounds that fits the control word, and several full parts of one message.
 #[test]
 fn md6_at_its_limits() {
     for (machine, mut runner) in runners() {

@@ -1,11 +1,11 @@
-// The protocol of the programs that run kernels for the tests: jobs come in on standard input, results go out
-// on standard output, all numbers little-endian.
+// The protocol of the programs that run kernels for the tests: jobs arrive on standard input and results
+// are written to standard output; all numbers are little-endian.
 //
-// A job: u32 length of the entry point's name, the name, u32 blocks, u32 threads a block, u32 bytes of
-// dynamic shared memory, u32 number of arguments, then the arguments, each a u32 for its kind and a u64: 0, a
-// number; 1, a buffer's length, and its bytes follow; 2, the place of an argument before, whose buffer it
-// is too. The answer: the bytes of every buffer after the launch, in order. A program that cannot run a job says why on
-// standard error and ends with a failure.
+// A job: u32 length of the entry point's name, the name, u32 blocks, u32 threads per block, u32 bytes of
+// dynamic shared memory, u32 number of arguments, then the arguments. Each argument is a u32 kind and a
+// u64: 0, a number; 1, a buffer's length, followed by its bytes; 2, the index of an earlier argument
+// whose buffer is reused. The answer: the bytes of every buffer after the launch, in order. A program
+// that cannot run a job reports the reason on standard error and exits with a failure.
 #pragma once
 #include <stdint.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ T read_number() {
   return value;
 }
 
-// The next job; false at the end of the input.
+// Reads the next job; false at the end of the input.
 inline bool read_job(Job& job) {
   uint32_t length;
   if (!read_bytes(&length, sizeof length)) return false;
@@ -65,6 +65,6 @@ inline void write_buffers(const Job& job) {
   fflush(stdout);
 }
 
-// Bytes around every buffer, to see writes outside of it.
+// Bytes around every buffer, to detect writes outside of it.
 constexpr size_t GUARD = 256;
 constexpr uint8_t GUARD_BYTE = 0x5c;

@@ -1,4 +1,5 @@
-//! Key slots and descriptors in the layout of `kernels/batch.cuh`, and the memory that each kernel needs.
+//! Key slots and descriptors in the layout of `kernels/batch.cuh`, and the memory requirements of the
+//! kernels.
 
 use warpcrypt::crypto::{
     aes_keys::AesRoundKeys,
@@ -8,13 +9,13 @@ use warpcrypt::crypto::{
     kuznyechik::Kuznyechik,
 };
 
-/// Dynamic shared memory of the kernels that hold tables.
+/// Dynamic shared memory of the kernels with tables.
 pub const TABLES: u32 = 69_632;
-/// What each warp of a wide kernel takes besides.
+/// Additional memory per warp of a wide kernel.
 pub const DESK: u32 = 5104;
-/// What a block takes besides that checks a launch.
+/// Additional memory of a block that checks a launch.
 pub const CHECK_DESK: u32 = 4112;
-/// That of Kuznyechik's decryption.
+/// Dynamic shared memory of Kuznyechik decryption.
 pub const KUZNYECHIK_DECRYPTION: u32 = 98_304;
 
 /// Round keys of both directions, in the order of use, and their number of rounds.
@@ -86,7 +87,7 @@ impl Descriptor {
     }
 }
 
-/// Bytes that look like noise and depend on `seed` alone.
+/// Bytes that look random and depend only on `seed`.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

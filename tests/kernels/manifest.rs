@@ -1,5 +1,5 @@
-//! The committed fatbins belong to the committed sources. `kernels/build.sh --check` proves it with the
-//! compiler; this test sees without one that none was changed alone.
+//! The committed fatbins match the committed sources. `kernels/build.sh --check` proves it with the
+//! compiler; this test detects, without a compiler, that only one of the two was changed.
 
 use super::runner::root;
 use sha3::{Digest, Sha3_256};

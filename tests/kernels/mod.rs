@@ -1,5 +1,5 @@
-//! The CUDA kernels against the portable implementation, byte for byte: on the CPU through `cuda_on_cpu.h`
-//! everywhere, and on a CUDA device where there is one (REQUIRE_GPU=1 makes it an error that there is none).
+//! The CUDA kernels compared with the portable implementation, byte for byte: on the CPU through
+//! `cuda_on_cpu.h` everywhere, and on a CUDA device if there is one (`REQUIRE_GPU=1` requires one).
 
 mod batches;
 mod checked;

@@ -1,4 +1,4 @@
-// Runs the kernels of the filesystem and of hashing on the CPU.
+// Runs the filesystem and hashing kernels on the CPU.
 #include "warpcrypt.cu"
 #include "hash.cu"
 #include "cpu_runner.h"

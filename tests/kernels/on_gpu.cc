@@ -1,5 +1,5 @@
-// Runs jobs (jobs.h) on the first CUDA device: on_gpu FATBIN... Ends with the status 77 and a reason if there is
-// no driver or no device.
+// Runs jobs (jobs.h) on the first CUDA device: on_gpu FATBIN... Exits with status 77 and a reason if
+// there is no driver or no device.
 #include <algorithm>
 
 #include "cuda_driver.h"

@@ -1,4 +1,5 @@
-//! CTR, ECB and the permutation: published vectors, then the portable implementation at every edge.
+//! CTR, ECB and the permutation: published vectors, then comparisons with the portable implementation at
+//! every edge.
 
 use super::{
     layout::{KUZNYECHIK_DECRYPTION, TABLES, noise, round_keys},
@@ -9,7 +10,7 @@ use warpcrypt::crypto::{
     keccak::{self, Rounds, State},
 };
 
-/// An entry point, the dynamic shared memory it takes, and a geometry to run it in.
+/// An entry point, the dynamic shared memory that it needs, and the geometry to run it with.
 type Variant = (&'static str, u32, u32, u32);
 
 const AES_CTR: [Variant; 5] = [
@@ -39,7 +40,8 @@ fn keys_arguments(cipher: Cipher, keys: Vec<u8>, rounds: u32) -> Vec<Argument> {
     arguments
 }
 
-/// The entry point's CTR of `plain`, with 16 more bytes than the next multiple of 16 in the output.
+/// CTR encryption of `plain` by the entry point. The output has 16 bytes more than the next multiple of
+/// 16.
 fn ctr(
     runner: &mut Runner,
     variant: Variant,
@@ -99,7 +101,7 @@ fn hex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
-/// Cipher, key, plain and encrypted block: FIPS 197, appendix C, and RFC 7801, section 5.5.
+/// Cipher, key, plaintext block and ciphertext block: FIPS 197, appendix C, and RFC 7801, section 5.5.
 const BLOCKS: [(Cipher, &str, &str, &str); Cipher::ALL.len()] = [
     (
         Cipher::Aes128,
@@ -127,8 +129,8 @@ const BLOCKS: [(Cipher, &str, &str, &str); Cipher::ALL.len()] = [
     ),
 ];
 
-/// Cipher, key, counter, plain, encrypted: SP 800-38A, appendix F.5.1 and F.5.5, and GOST R 34.13-2015,
-/// appendix A.1.2. The counter of the first two ends in 0xff: it carries after one block.
+/// Cipher, key, counter, plaintext, ciphertext: SP 800-38A, appendix F.5.1 and F.5.5, and GOST R
+/// 34.13-2015, appendix A.1.2. The first two counters end in 0xff, so they carry after one block.
 const STREAMS: [(Cipher, &str, &str, &str, &str); 3] = [
     (
         Cipher::Aes128,
@@ -224,7 +226,8 @@ fn ecb_both_ways() {
     }
 }
 
-/// The first lanes after one permutation of the zero state, as in the Keccak team's `KeccakF-1600-IntermediateValues`.
+/// The first lanes after one permutation of the zero state, from the Keccak team's
+/// `KeccakF-1600-IntermediateValues`.
 const ZERO_PERMUTED: [u64; 4] =
     [0xf125_8f79_40e1_dde7, 0x84d5_ccf9_33c0_478a, 0xd598_261e_a65a_a9ee, 0xbd15_4730_6f80_494d];
 

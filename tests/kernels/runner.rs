@@ -1,4 +1,5 @@
-//! Programs that run kernels, built from the C++ beside this file, and the pipe to them. The laboratory's tests use it too.
+//! Programs that run kernels, built from the C++ sources next to this file, and the pipes to them. Also
+//! used by the tests of the laboratory.
 
 use std::{
     io::{BufReader, Read, Write},
@@ -12,11 +13,11 @@ use tempfile::TempDir;
 pub enum Argument {
     Number(u64),
     Buffer(Vec<u8>),
-    /// The buffer of the argument at that place, once more.
+    /// Reuses the buffer of the argument with this index.
     Same(u64),
 }
 
-/// How an entry point is launched: blocks, threads a block, bytes of dynamic shared memory.
+/// Launch geometry: blocks, threads per block, bytes of dynamic shared memory.
 #[derive(Clone, Copy)]
 pub struct Geometry {
     pub blocks: u32,
@@ -28,7 +29,7 @@ pub struct Geometry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
     Cpu,
-    /// The CPU with a thread for each of CUDA's, under the thread sanitizer.
+    /// The CPU with an OS thread for each CUDA thread, under the thread sanitizer.
     Threads,
     Gpu,
 }
@@ -40,7 +41,7 @@ pub struct Runner {
     results: BufReader<ChildStdout>,
 }
 
-/// The folder that holds `kernels` and `tests`: the package's, or one above it.
+/// The directory that contains `kernels` and `tests`: the package's, or an ancestor.
 pub fn root() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from("."), PathBuf::from);
     let root = package.ancestors().find(|folder| folder.join("tests/kernels/jobs.h").exists());
@@ -51,17 +52,17 @@ fn required(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| value == "1")
 }
 
-/// Prints why a machine's tests are left out; with `variable` set to 1 that is a failure.
+/// Prints why a machine's tests are skipped. With `variable` set to 1, that is a failure.
 pub fn skip(variable: &str, why: &str) {
     assert!(!required(variable), "{variable}=1, but {why}");
     println!("SKIPPED: {why}");
 }
 
-/// Builds `source`, a path from the root; none if there is no g++.
+/// Builds `source`, a path relative to the root. `None` if there is no g++.
 pub fn build(source: &str, flags: &[&str], program: PathBuf) -> Option<PathBuf> {
     let built = Command::new("g++")
         .args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"])
-        // longjmp between the stacks of fibers looks like an error to the checked version.
+        // The fortified longjmp rejects jumps between the stacks of fibers.
         .args(["-U_FORTIFY_SOURCE", "-Ikernels", "-Itests/kernels", "-o"])
         .arg(&program)
         .args(flags)
@@ -77,7 +78,7 @@ pub fn build(source: &str, flags: &[&str], program: PathBuf) -> Option<PathBuf> 
     }
 }
 
-/// The programs for the machines that there are, built once.
+/// The programs for the available machines, built once.
 fn programs() -> &'static [(Machine, PathBuf)] {
     static PROGRAMS: OnceLock<(TempDir, Vec<(Machine, PathBuf)>)> = OnceLock::new();
     let (_, programs) = PROGRAMS.get_or_init(|| {
@@ -111,12 +112,14 @@ fn command(program: &Path) -> Command {
     command
 }
 
-/// Starts a program on every machine that there is, with the tables filled. Not on threads, which take long.
+/// Starts a program on every available machine and fills the tables. OS threads are excluded because
+/// they are slow.
 pub fn runners() -> Vec<(Machine, Runner)> {
     programs().iter().map(|(machine, program)| (*machine, start(command(program)))).collect()
 }
 
-/// A runner on threads, whose program is built once. A race ends it with a report on standard error.
+/// A runner on OS threads, whose program is built once. A data race ends it with a report on standard
+/// error.
 pub fn on_threads() -> Option<Runner> {
     static PROGRAM: OnceLock<Option<(TempDir, PathBuf)>> = OnceLock::new();
     let built = PROGRAM.get_or_init(|| {
@@ -129,13 +132,13 @@ pub fn on_threads() -> Option<Runner> {
         skip("REQUIRE_GXX", "no g++: the kernels are not searched for races");
         return None;
     };
-    // The sanitizer of older compilers does not start where addresses are spread over the whole space.
+    // Older versions of the sanitizer do not start with full address space randomisation.
     let mut fixed = Command::new("setarch");
     fixed.args([std::env::consts::ARCH, "-R"]).arg(program).env("TSAN_OPTIONS", "halt_on_error=1");
     Some(start(fixed))
 }
 
-/// Starts a program, with the tables filled.
+/// Starts a program and fills the tables.
 pub fn start(mut command: Command) -> Runner {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the runner starts");
     let jobs = child.stdin.take();
@@ -146,7 +149,7 @@ pub fn start(mut command: Command) -> Runner {
 }
 
 impl Runner {
-    /// Launches an entry point and returns its buffers afterwards, in order.
+    /// Launches an entry point and returns the resulting buffers, in order.
     pub fn run(&mut self, name: &str, geometry: Geometry, arguments: Vec<Argument>) -> Vec<Vec<u8>> {
         let mut job = Vec::new();
         job.extend((name.len() as u32).to_le_bytes());

@@ -1,4 +1,4 @@
-//! Launches over trees of MD6, level by level.
+//! Launches for MD6 trees, level by level.
 
 use super::runner::{Argument, Geometry, Runner};
 use warpcrypt::crypto::hash::md6::{
@@ -6,14 +6,14 @@ use warpcrypt::crypto::hash::md6::{
     forest::{Forest, LAYER, Tree},
 };
 
-/// A message or a part, and how many of its last byte's bits do not belong to it.
+/// A message or a part, and the number of unused bits in its last byte.
 pub struct Message {
     pub bytes: Vec<u8>,
     pub unused: u8,
     pub part: Option<u64>,
 }
 
-/// Where to run, and how: a thread a node or 16; blocks, threads a block.
+/// A kernel, with one or 16 threads per node, and its geometry: blocks, and threads per block.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
     pub kernel: &'a str,
@@ -21,12 +21,12 @@ pub struct Launch<'a> {
     pub threads: u32,
 }
 
-/// Dynamic shared memory of each thread if 16 share a node of that many bytes.
+/// Dynamic shared memory per thread if 16 threads share a node of this many bytes.
 fn shared(node: usize) -> u32 {
     (node / 8 + 48) as u32
 }
 
-/// The values at the top of the trees.
+/// The values at the roots of the trees.
 pub fn tops(
     runner: &mut Runner,
     md6: &Md6,
@@ -55,7 +55,7 @@ pub fn tops(
         let values_in = Argument::Buffer(values);
         arguments.extend(match level.number {
             1 => [Argument::Buffer(data.clone()), values_in],
-            // Above the leaves data are values.
+            // Above the leaves, the data is the values of the level below.
             _ => [values_in, Argument::Same(5)],
         });
         let Launch { kernel, blocks, threads } = launch;

@@ -1,4 +1,4 @@
-//! POSIX ACLs on a mount, beside the same commands on the disk.
+//! POSIX ACLs on a mount, compared with the same commands on a local disk.
 
 use crate::support::{command::ok, mounted::Vault, ready, skip};
 use std::{path::Path, process::Command};
@@ -26,7 +26,8 @@ find copied synced packed | sort | xargs getfacl -c
 find . -mindepth 1 | sort | xargs stat -c '%n %a'
 "#;
 
-/// What a named user, a named group and others may do. (The umask counts where there is no default ACL, and only there.)
+/// Permissions of a named user, a named group and others. (The umask applies only where there is no
+/// default ACL.)
 const ENFORCED: &str = r#"
 as() { setpriv --reuid "$1" --regid "$2" --clear-groups sh -c "$3" 2>/dev/null && echo "$1 $2 may: $3" || echo "$1 $2 may not: $3"; }
 umask 027
@@ -46,7 +47,7 @@ fn run_in(dir: &Path, script: &str) -> String {
     ok(command.current_dir(dir).args(["-c", &format!("set -u\n{script}")]), 120)
 }
 
-/// A directory of the disk on which there are ACLs.
+/// A directory on a local filesystem that supports ACLs.
 fn reference() -> Option<tempfile::TempDir> {
     let dir = tempfile::tempdir().expect("a directory");
     let kept = Command::new("setfacl").args(["-m", "u:1:r"]).arg(dir.path()).status();

@@ -1,7 +1,7 @@
-//! A mount with an anchor, through real tools: what somebody puts back, takes away, adds or exchanges in the store is refused and named, and
-//! no kill makes the anchor refuse what is right.
+//! A mount with an anchor, driven by real programs. Anything rolled back, removed, added or swapped in
+//! the store is refused and reported, and no kill makes the anchor refuse valid data.
 //!
-//! `ANCHOR_KILLS` is how often a mount is killed (16 if not given, 40 with `PROVE=1`).
+//! `ANCHOR_KILLS` is the number of kills (default 16, or 40 with `PROVE=1`).
 
 use crate::support::{
     command::{Done, ok, run, sh},
@@ -26,10 +26,10 @@ use std::{
 };
 
 const CIPHER: &str = "aes-256-ctr";
-/// The exit code of a check that found something.
+/// Exit code of a check that found damage.
 const UNREADABLE: i32 = 41;
 
-/// A vault, and its anchor beside it.
+/// A vault, with its anchor next to it.
 struct Anchored {
     vault: Vault,
     anchor: PathBuf,
@@ -46,7 +46,7 @@ impl Anchored {
         self.vault.mount_with(&["--anchor", self.anchor.to_str().expect("UTF-8")])
     }
 
-    /// Changes something through a mount, which is unmounted then.
+    /// Runs a script in a fresh mount, then unmounts.
     fn change(&self, script: &str) {
         let mount = self.mount();
         sh(mount.path(), script, &[], 60);
@@ -59,7 +59,7 @@ impl Anchored {
         run(command.arg("--anchor").arg(&self.anchor).args(more), 120)
     }
 
-    /// What a check finds: kind and path.
+    /// Findings of a check: kind and path.
     fn findings(&self) -> BTreeSet<(String, String)> {
         let done = self.check(&["--json"]);
         let value: Value = serde_json::from_str(&done.text()).expect("JSON");
@@ -81,14 +81,14 @@ impl Anchored {
         assert_eq!(self.findings(), expected);
     }
 
-    /// Copies the store as it is.
+    /// Copies the store's current state.
     fn copy(&self, name: &str) -> PathBuf {
         let copy = self.vault.place_path().join(name);
         ok(Command::new("cp").arg("-a").arg(&self.vault.store).arg(&copy), 60);
         copy
     }
 
-    /// Where a file of the vault is in the store, from its root.
+    /// Path in the store of a file of the vault.
     fn stored(&self, path: &str) -> PathBuf {
         let mount = self.mount();
         let number =
@@ -104,14 +104,14 @@ impl Anchored {
         let mut found = Vec::new();
         all(&self.vault.store, &mut found);
         let wanted = number(&mount.join(path)).expect("stat");
-        // The mount gives nodes the numbers of the store.
+        // Inode numbers in the mount are those of the store.
         let place =
             found.into_iter().find(|stored| number(stored).is_ok_and(|n| n == wanted)).expect("stored");
         mount.unmount();
         place.strip_prefix(&self.vault.store).expect("below the store").to_owned()
     }
 
-    /// Waits until a mount has put everything under another key.
+    /// Waits until a mount has moved everything to the new key.
     fn wait_until_rotated(&self) {
         let rotated = || self.vault.log_text().contains("everything in the vault is under the new key");
         (0..600).any(|_| {
@@ -133,7 +133,7 @@ fn is_refused(path: PathBuf) -> bool {
     fs::read(path).is_err_and(|e| e.raw_os_error() == Some(libc::EIO))
 }
 
-/// What the mount shows: names that can be used, with their content.
+/// Contents of the named files in the mount; `None` for an unreadable one.
 fn shown(mount: &Mount, names: &[&str]) -> Vec<Option<Vec<u8>>> {
     names.iter().map(|name| fs::read(mount.join(name)).ok()).collect()
 }
@@ -161,7 +161,7 @@ fn one_old_file_is_refused_and_named() {
     let log = a.vault.log_text();
     assert!(log.contains("is older than what was confirmed: commit record"), "{log}");
     assert!(log.contains(stored.to_str().expect("base64")), "{log}");
-    // A read-only mount checks as well, and the same content is found right again.
+    // A read-only mount checks too. After `--accept`, the same content is valid again.
     let mount = a.vault.mount_with(&["--read-only", "--anchor", a.anchor.to_str().expect("UTF-8")]);
     assert!(is_refused(mount.join("one")));
     mount.unmount();
@@ -266,7 +266,7 @@ fn another_root_and_a_directory_without_its_id_are_refused() {
     mount.unmount();
     sh("/", "rm -r \"$1\"; cp -a \"$2\" \"$1\"", &[&a.vault.store, &before], 60);
     a.finds(&[]);
-    // The root's id, and with it everything that stood there.
+    // Delete everything but the configuration, including the root's directory id.
     let keep = ["warpcrypt.json", "warpcrypt.json.copy"];
     for entry in fs::read_dir(&a.vault.store).expect("list").map(|entry| entry.expect("entry")) {
         let path = entry.path();
@@ -281,7 +281,8 @@ fn another_root_and_a_directory_without_its_id_are_refused() {
     assert!(done.stderr.contains("root"), "{}", done.stderr);
 }
 
-/// Who copies the records of a file to another name, and waits until that is removed, cannot put the file back.
+/// Copying a file's records to another name and waiting for that name to be removed does not allow the
+/// file to be rolled back.
 #[test]
 fn what_is_removed_elsewhere_is_not_forgotten() {
     if !ready(&[]) {
@@ -313,7 +314,7 @@ fn a_mount_without_the_anchor_is_named_with_the_command_that_mends_it() {
     assert!(done.stderr.contains(&command), "{}", done.stderr);
     assert_eq!(a.check(&["--accept"]).code(), 0);
     a.change("test -f beside");
-    // An old configuration opens nothing.
+    // An old configuration cannot be used to open the vault.
     let config = fs::read(a.vault.store.join("warpcrypt.json")).expect("read");
     let other = a.vault.place_path().join("other");
     fs::write(&other, [7; 64]).expect("write");
@@ -334,7 +335,7 @@ fn a_mount_without_the_anchor_is_named_with_the_command_that_mends_it() {
     assert!(refused.stderr.contains("its configuration is number"), "{}", refused.stderr);
 }
 
-/// The mount's process may open nothing but what it was told of.
+/// The mount's process may open only the paths that it was given.
 #[test]
 fn an_anchor_is_made_where_its_name_leads() {
     if !ready(&[]) {
@@ -355,7 +356,7 @@ fn an_anchor_is_made_where_its_name_leads() {
     fs::write(&made, "").expect("an empty file");
     a.change("echo more >file");
     a.finds(&[]);
-    // Without a link, too.
+    // The same without a symlink.
     a.anchor = made;
     fs::write(&a.anchor, "").expect("an empty file");
     a.change("echo last >file");
@@ -416,7 +417,7 @@ fn another_master_key_and_a_lock_leave_the_anchor_as_it_is() {
     a.change("echo more >>one");
     a.put_back(&before, &stored);
     a.finds(&[("old", "one")]);
-    // Without the anchor, the key that opens it is gone.
+    // After a rotation without the anchor, the key that opens the anchor is lost.
     assert_eq!(a.vault.rotate(&[]).code(), 0);
     let done = a.check(&[]);
     assert!(done.code() == 1 && done.stderr.contains("another master key"), "{}", done.stderr);
@@ -457,7 +458,7 @@ fn an_old_configuration_put_back_while_locked_is_refused() {
     a.finds(&[]);
 }
 
-/// It opens with a key, but not the vault's root.
+/// The configuration opens with a key, but that key does not match the vault's root.
 #[test]
 fn a_configuration_from_before_a_rotation_is_old_and_no_wrong_key() {
     if !ready(&[]) {
@@ -555,7 +556,7 @@ fn a_full_disk_under_the_anchor_keeps_nobody_from_unlocking() {
     a.finds(&[]);
 }
 
-/// Makes, changes, moves and removes things until told to stop or the mount is gone.
+/// Creates, changes, moves and removes files until told to stop or the mount ends.
 fn load(dir: &Path, seed: u64, stop: &AtomicBool) {
     let mut random = Random::from_seed(seed);
     let place = |n: u64| dir.join(["", "a", "b", "a/c"][n as usize % 4]).join(format!("{}", n / 4));
@@ -564,7 +565,7 @@ fn load(dir: &Path, seed: u64, stop: &AtomicBool) {
         let len = 1 + random.below(9000) as usize;
         let content = random.bytes(len);
         let synced = |path: &Path| fs::File::open(path).and_then(|file| file.sync_all());
-        // What fails here fails because of the state that the names are in, or the kill.
+        // Errors are expected: they come from the current state of the names, or from the kill.
         let _ = match random.below(12) {
             0 | 1 => fs::write(&here, content),
             2 => fs::write(&here, content).and_then(|()| synced(&here)),
@@ -597,11 +598,11 @@ fn no_kill_makes_the_anchor_refuse_what_is_right() {
         scope(|scope| {
             for (number, seed) in seeds.into_iter().enumerate() {
                 let dir = mount.join(format!("of {number}"));
-                let _ = fs::create_dir(&dir); // It is there from the second round on.
+                let _ = fs::create_dir(&dir); // It exists from the second round on.
                 let stop = &stop;
                 scope.spawn(move || load(&dir, seed, stop));
             }
-            // Some live long enough for the anchor's thread to come by.
+            // Some rounds last long enough for the anchor's thread to run.
             sleep(Duration::from_millis(if round % 8 == 7 { 9000 } else { random.below(700) }));
             mount.kill_server();
             stop.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Changes of stored bytes: a read gives what was written, or EIO, and never anything else.
+//! Tampering with stored bytes: a read returns what was written or EIO, never anything else.
 
 use crate::support::{
     ciphers,
@@ -20,10 +20,10 @@ use warpcrypt::format::{
 
 const CHUNK: usize = 4096;
 
-/// Leaves the file as it is.
+/// Does nothing with the file.
 fn nothing(_: &Path) {}
 
-/// A vault with one file "f" of this content, written with an overwrite in a second epoch.
+/// A vault with one file "f" of this content, overwritten once in a second epoch.
 fn vault_with(cipher: &str, content: &[u8]) -> Vault {
     let vault = Vault::in_memory(cipher);
     let mount = vault.mount();
@@ -36,7 +36,7 @@ fn vault_with(cipher: &str, content: &[u8]) -> Vault {
     vault
 }
 
-/// Where the current slot of chunk `index` lies in the stored file.
+/// Byte range of the current slot of chunk `index` in the stored file.
 fn slot(image: &[u8], index: u64) -> std::ops::Range<usize> {
     let at = layout::entries_offset(layout::group_of(index)) as usize + layout::place_in_group(index) * ENTRY;
     let bytes: &[u8; ENTRY] = image[at..at + ENTRY].try_into().expect("an entry");
@@ -49,8 +49,8 @@ fn data(index: u64, len: usize) -> std::ops::Range<usize> {
     at..at + len
 }
 
-/// Flips bits of the image at each of these offsets, and asserts that reading is honest; and that it fails
-/// where `must_fail` says so.
+/// Flips bits of the image at each offset and asserts that every read is honest, and that it fails where
+/// `must_fail` says so.
 fn flip_each(
     vault: &Vault,
     image: &[u8],
@@ -78,7 +78,7 @@ fn flip_each(
     crate::support::say(format_args!("{failed} of {} changed bytes make a read fail", offsets.len()));
 }
 
-/// Which chunks are right, wrong or failed.
+/// Summary of which chunks are right, wrong or failed.
 fn summary(reading: &Reading, content: &[u8]) -> String {
     let one = |(i, chunk): (usize, &Result<Vec<u8>, _>)| match chunk {
         Ok(bytes) if content.chunks(CHUNK).nth(i) == Some(bytes) => "right ".into(),
@@ -113,7 +113,7 @@ fn every_byte_counts_after_a_crash() {
     file.write_all_at(&content, 0).expect("write");
     file.sync_all().expect("fsync");
     mount.kill();
-    // The store's file is the only one of this size.
+    // Only one stored file has this size.
     let stored =
         walk(&vault.store).into_iter().find(|p| fs::metadata(p).is_ok_and(|m| m.len() == 4096 + 3000));
     let image = fs::read(stored.expect("the stored file")).expect("read the store");
@@ -142,7 +142,7 @@ fn bytes_of_larger_files_count_with_every_cipher() {
     }
 }
 
-/// A file in two versions: chunks 2 and 50 differ.
+/// Two versions of a file that differ in chunks 2 and 50.
 struct Versions {
     vault: Vault,
     content: Vec<u8>,
@@ -174,8 +174,8 @@ impl Versions {
         Versions { vault, content, old, new, other }
     }
 
-    /// Reads a changed stored file; reading must be honest, must fail at `failing`, and nowhere else if
-    /// `exactly`.
+    /// Reads a tampered stored file. The reading must be honest and must fail at `failing`; with
+    /// `exactly`, nowhere else.
     fn attack(&self, attacks: &[(&str, &[usize], bool, Vec<u8>)]) {
         let images: Vec<Vec<u8>> = attacks.iter().map(|a| a.3.clone()).collect();
         let readings = read_all(&self.vault, &images, self.content.len(), nothing, &[]);
@@ -320,7 +320,7 @@ fn cut_and_grown_files_are_noticed() {
     let v = Versions::new();
     let full = v.new.len();
     let leaf = layout::entries_offset(1) as usize;
-    // Cutting off the records is the stated limit: the file reads as empty.
+    // Truncating the records is the documented limitation: the file reads as empty.
     let cuts = [4096, 4097, 8192, leaf - 1, leaf, leaf + 1, leaf + 4096, leaf + 8000, full - 1000, full - 1];
     let mut attacks: Vec<(String, Vec<u8>)> =
         cuts.iter().map(|&len| (format!("cut to {len}"), v.new[..len].to_vec())).collect();
@@ -350,7 +350,7 @@ fn a_sparse_file_keeps_its_holes() {
     let mut content = vec![0u8; 40 << 20];
     let file = fs::File::create(mount.join("f")).expect("create");
     file.set_len(content.len() as u64).expect("length");
-    // Chunks on both sides of the second level-1 node page, and one alone in its group.
+    // Chunks on both sides of the second level-1 node page, and one that is alone in its group.
     for index in [0usize, 8175, 8176, 9000] {
         let chunk = Random::from_seed(index as u64).bytes(CHUNK);
         content[index * CHUNK..][..CHUNK].copy_from_slice(&chunk);
@@ -371,7 +371,7 @@ fn a_sparse_file_keeps_its_holes() {
         changed[range].copy_from_slice(with);
         images.push(changed);
     };
-    // A hole filled by force, data made a hole, and a leaf moved to a group of holes.
+    // A hole filled, data turned into a hole, and a leaf moved to a group of holes.
     change(entry(5000), &image[entry(9000)]);
     change(entry(9000), &[0; ENTRY]);
     change(whole_leaf(layout::group_of(5000)), &image[whole_leaf(layout::group_of(9000))]);
@@ -396,13 +396,13 @@ fn garbage_never_stops_a_mount() {
     let v = Versions::new();
     let mut random = Random::new("garbage");
     let mut images = Vec::new();
-    // The kernel takes the size from the length before the file is opened.
+    // Before the file is opened, the kernel derives the size from the stored length.
     for sectors in [0..512, 512..1024, 0..1024] {
         for len in [5000, 100_000, v.new.len(), v.new.len() + 1, v.new.len() + 300_000, 1 << 20] {
             let mut image = v.new.clone();
             image[sectors.clone()].fill(0);
             image.resize(len, 0);
-            images.extend([image.clone(), image]); // in an even and an odd place
+            images.extend([image.clone(), image]); // at an even and an odd index
         }
     }
     for round in 0..600 {
@@ -432,7 +432,7 @@ fn garbage_never_stops_a_mount() {
     let mut honest = 0;
     for (i, reading) in readings.iter().enumerate() {
         let empty = reading.chunks.is_empty();
-        // Both versions are the file's own: putting all of an old one back is the stated limit.
+        // Both versions are authentic: rolling back a whole file is the documented limitation.
         let old = i % 2 == 1;
         honest += usize::from(reading.is_honest(&v.content) || old || empty);
         assert!(reading.is_honest(&v.content) || old || empty, "image {i}: {}", summary(reading, &v.content));
@@ -440,7 +440,7 @@ fn garbage_never_stops_a_mount() {
     assert_eq!(honest, readings.len());
 }
 
-/// Does with a damaged file what programs do; only a crash would be wrong.
+/// Uses a damaged file as programs would; only a crash is a failure.
 fn handle(path: &Path) {
     if let Ok(file) = OpenOptions::new().read(true).write(true).open(path) {
         let _ = file.write_all_at(b"words", 5000);

@@ -1,4 +1,5 @@
-//! Changes of what is stored beside the contents: configuration, directory ids, names, links, attributes.
+//! Tampering with what is stored beside the contents: configuration, directory ids, names, links,
+//! attributes.
 
 use crate::support::{
     command::ok,
@@ -47,7 +48,7 @@ fn an_edited_configuration_is_refused() {
         put(&bytes);
         let done = vault.try_mount(&[]);
         if done.status.success() {
-            // Only a change that says the same may pass: the last line's end cut off, for example.
+            // Accept only a change that leaves the meaning intact, such as a missing final newline.
             ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
             let same = serde_json::from_slice::<serde_json::Value>(&bytes).expect("JSON");
             assert_eq!(same, value, "a changed configuration was accepted");
@@ -107,7 +108,7 @@ fn variants(value: &serde_json::Value, found: &mut dyn FnMut(serde_json::Value))
     }
 }
 
-/// Names in the root as `ls` shows them, with what their files hold.
+/// Names in the root as `ls` shows them, with the content of each file.
 fn shown(dir: &Path) -> Vec<(String, Option<Vec<u8>>)> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let mut names: Vec<_> = entries
@@ -142,7 +143,7 @@ fn directories_do_not_trade_their_names() {
     let small = |dir: &Path| -> Vec<std::path::PathBuf> {
         walk(dir).into_iter().filter(|p| fs::metadata(p).is_ok_and(|m| m.len() < 4096)).collect()
     };
-    // Everything in a directory that is no file of the application: its id, and the long name.
+    // Every file in a directory that is not an application file: the directory id and the long name.
     let mut names: Vec<_> = small(&dirs[0]).iter().map(|p| p.file_name().expect("name").to_owned()).collect();
     names.retain(|n| dirs[1].join(n).exists());
     assert_eq!(names.len(), 1, "the id has the same name in every directory: {names:?}");
@@ -180,7 +181,7 @@ fn directories_do_not_trade_their_names() {
     assert_eq!(honest("no id"), 2);
     fs::write(&a, &id_a).expect("write the store");
     assert_eq!(honest("all put right"), 3);
-    // A name moved to another directory, and names and sidecars of garbage, are not shown.
+    // A name moved from another directory is not shown; neither are garbage names and sidecars.
     let moved = fs::read_dir(&dirs[0])
         .expect("list")
         .flatten()
@@ -235,7 +236,7 @@ fn links_and_attributes_are_authentic() {
     mount.unmount();
 }
 
-/// Swaps the stored attributes of the two files that have some.
+/// Swaps the stored attributes of the two files that have any.
 fn swap_attributes(vault: &Vault) {
     let list = |path: &Path| {
         let mut names = vec![0; 4096];
@@ -256,7 +257,8 @@ fn swap_attributes(vault: &Vault) {
     let values = [0, 1].map(|i: usize| value(&files[i], &names[i]));
     for i in [0, 1] {
         rustix::fs::removexattr(&files[i], names[i].as_str()).expect("write the store");
-        // Under its own file's name if names depend on the file, so that the value is found at all.
+        // Store it under the name that belongs to the target file, in case names depend on the file;
+        // otherwise the value would not be found at all.
         rustix::fs::setxattr(&files[i], names[i].as_str(), &values[1 - i], rustix::fs::XattrFlags::empty())
             .expect("write the store");
     }

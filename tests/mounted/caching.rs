@@ -1,5 +1,5 @@
-//! One file through several kinds of handles at once: through the kernel's page cache, with direct I/O, mapped. Whoever
-//! writes, all must see it, with every `--cache`.
+//! One file through several kinds of handles at once: the kernel's page cache, direct I/O, mappings.
+//! Every write must be visible through all of them, with every `--cache`.
 
 use crate::support::{
     CACHES,
@@ -21,7 +21,7 @@ use std::{
 };
 
 const PAGE: usize = 4096;
-/// Largest size of the file of the random test.
+/// Maximum file size in the random test.
 const MOST: usize = 300 << 10;
 
 /// How a handle is opened.
@@ -64,7 +64,7 @@ impl Kind {
     }
 }
 
-/// A file with many handles, and what it must hold.
+/// A file with many handles, and its expected content.
 struct Many<'m> {
     mount: &'m Mount<'m>,
     handles: Vec<(Kind, File)>,
@@ -82,7 +82,7 @@ impl Many<'_> {
         self.mount.join("file")
     }
 
-    /// One of the handles with this property.
+    /// Picks one of the handles with this property.
     fn one(&mut self, with: impl Fn(Kind) -> bool) -> Option<usize> {
         let fit: Vec<usize> = (0..self.handles.len()).filter(|&i| with(self.handles[i].0)).collect();
         if fit.is_empty() { None } else { Some(fit[self.below(fit.len())]) }
@@ -122,7 +122,7 @@ impl Many<'_> {
     }
 
     fn resize(&mut self) -> String {
-        self.mapping = None; // What lies past the end may not be touched.
+        self.mapping = None; // Accessing it past the end of the file would fault.
         let size = self.below(MOST);
         match self.one(|kind| kind.writes()) {
             Some(by) => self.handles[by].1.set_len(size as u64).expect("truncate"),
@@ -198,8 +198,8 @@ fn every_handle_sees_what_any_other_wrote() {
     }
 }
 
-/// A page that a program looks at all the time is fetched anew whenever it is dropped, also in the midst of a
-/// direct write. It must not stay as it was before.
+/// A page that a program keeps reading is fetched again whenever it is dropped, even during a direct
+/// write. It must not stay stale.
 #[test]
 fn a_mapped_page_is_up_to_date_after_every_write() {
     if !ready(&[]) || !drops_pages_after_writes() {
@@ -243,7 +243,7 @@ fn a_mapped_page_is_up_to_date_after_every_write() {
     }
 }
 
-/// Since Linux 6.14 at the latest.
+/// True since Linux 6.14 at the latest.
 fn drops_pages_after_writes() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("a kernel");
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
@@ -252,7 +252,7 @@ fn drops_pages_after_writes() -> bool {
         || crate::support::skip(format!("Linux {release} keeps pages of before a write"))
 }
 
-/// Four writers of different kinds, each of its own quarter of every page.
+/// Four writers of different kinds, each writing one quarter of every page.
 #[test]
 fn writers_of_every_kind_at_once_lose_nothing() {
     if !ready(&[]) {
@@ -281,7 +281,7 @@ fn writers_of_every_kind_at_once_lose_nothing() {
                     finished.fetch_add(1, Ordering::Relaxed);
                 });
             }
-            // Who reads meanwhile keeps pages in the cache that the others have to drop.
+            // A concurrent reader keeps pages in the cache that the writers have to invalidate.
             while finished.load(Ordering::Relaxed) < kinds.len() {
                 reader.read_exact_at(&mut vec![0; PAGES * PAGE], 0).expect("read");
             }
@@ -299,7 +299,7 @@ fn writers_of_every_kind_at_once_lose_nothing() {
     }
 }
 
-/// Readers that follow a file that grows, some opened before its writer and some after.
+/// Readers that follow a growing file, some opened before its writer and some after.
 #[test]
 fn who_follows_a_growing_file_sees_what_was_written_and_no_zeros() {
     if !ready(&[]) {
@@ -342,8 +342,8 @@ fn who_follows_a_growing_file_sees_what_was_written_and_no_zeros() {
     }
 }
 
-/// The kernel drops pages when an asynchronous direct write begins, not when it is done: what is read
-/// meanwhile would stay as it was.
+/// The kernel drops pages when an asynchronous direct write begins, not when it completes, so pages read
+/// in between would stay stale.
 #[test]
 fn who_opens_a_file_after_an_asynchronous_write_sees_it() {
     if !ready(&[]) || !drops_pages_after_writes() {
@@ -377,7 +377,7 @@ fn who_opens_a_file_after_an_asynchronous_write_sees_it() {
     }
 }
 
-/// The same for who has the file open, or mapped, already: a moment later at most.
+/// Files and mappings that are already open see the write too, at most a moment later.
 #[test]
 fn open_files_and_mappings_follow_asynchronous_writes() {
     if !ready(&[]) || !drops_pages_after_writes() {
@@ -422,7 +422,7 @@ fn open_files_and_mappings_follow_asynchronous_writes() {
     }
 }
 
-/// The kernel fetches the pages to write from the mount itself, in the midst of the write.
+/// The kernel faults the source pages in from the mount itself during the write.
 #[test]
 fn a_mapping_can_be_written_to_a_file_and_to_its_own() {
     if !ready(&[]) {
@@ -458,7 +458,7 @@ fn count(numbers: &Value, what: [&str; 3]) -> u64 {
     numbers[what[0]][what[1]][what[2]].as_u64().unwrap_or_else(|| panic!("{what:?} in {numbers}"))
 }
 
-/// Past its cache, the kernel leaves it to the filesystem.
+/// For writes that bypass its cache, the kernel leaves O_DSYNC to the filesystem.
 #[test]
 fn a_write_with_o_dsync_is_durable_when_it_returns() {
     if !ready(&[]) {
@@ -483,7 +483,7 @@ fn a_write_with_o_dsync_is_durable_when_it_returns() {
     }
 }
 
-/// Bytes that the kernel asks for when a file is read that was just written.
+/// Number of bytes that the kernel requests when a file is read right after it was written.
 fn asked_again(mode: &str, len: usize) -> u64 {
     let vault = Vault::in_memory("aes-256-ctr");
     let mount = vault.mount_with(&["--cache", mode]);
@@ -504,7 +504,7 @@ fn what_is_only_written_leaves_no_pages_unless_it_is_small() {
     assert_eq!(asked_again("auto", large), large as u64);
     assert_eq!(asked_again("kernel", large), 0);
     assert_eq!(asked_again("direct", large), large as u64);
-    // Given to the kernel when it is opened to be read.
+    // A small file's content is passed to the kernel when the file is opened for reading.
     assert_eq!(asked_again("auto", small), 0);
     assert_eq!(asked_again("kernel", small), 0);
 }

@@ -1,4 +1,4 @@
-//! Change times stay from one mount to the next, and programs that go by them do not read unchanged files again.
+//! Change times survive a remount, so programs that rely on them do not read unchanged files again.
 
 use crate::support::{
     command::{ok, script, sh},
@@ -12,10 +12,10 @@ use rustix::process::{Signal, kill_process};
 use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt, path::Path};
 
 const PROGRAMS: [&str; 2] = ["setfattr", "cp"];
-/// With `write-back` the kernel keeps times of its own.
+/// With `write-back` the kernel keeps its own times.
 const CACHE: [&str; 2] = ["--cache", "auto"];
 
-/// Every kind of node, changed in every way.
+/// Every kind of node, each changed in every way.
 const TREE: &str = r#"
     mkdir -p d/e empty s; for i in 1 2 3; do echo $i >d/f$i; head -c $((i * 200000)) /dev/urandom >d/e/g$i; done
     : >nothing; echo x >x; ln -s d/f1 link; ln -s "$(printf 'x/%.0s' $(seq 1700))" long; mkfifo pipe
@@ -25,7 +25,8 @@ const TREE: &str = r#"
     echo m >s/m; cp s/m s/n; cat d/f1 d/e/g1 >s/all; rm s/n; sync s/all
 "#;
 
-/// The change time and inode number of everything below the root. The root itself changes when the vault makes directories of its own.
+/// The change time and inode number of everything below the root. The root itself changes when the vault
+/// creates its own directories.
 fn look(dir: &Path) -> BTreeMap<String, String> {
     let lines = sh(dir, r"find . -mindepth 1 -printf '%p\t%C@ %i\n'", &[], 60);
     let seen: BTreeMap<_, _> =
@@ -81,7 +82,7 @@ fn stay() {
     mount = vault.mount_with(&CACHE);
     same(&mount, &now, "a kill of a mount that changed nothing");
     mount.unmount();
-    // A damaged list makes files seem changed, and has no other effect.
+    // A damaged list makes files look changed, and has no other effect.
     let times = vault.store.join("warpcrypt.times");
     let mut stored = fs::read(&times).unwrap();
     stored[20] ^= 1;
@@ -106,7 +107,7 @@ fn they_stay_for_an_ordinary_user() {
     }
 }
 
-/// A shell in the mount, with a home and settings of its own.
+/// Runs a script in the mount, with a separate home and settings.
 fn run_in(mount: &Mount, text: &str) -> String {
     let place = mount.vault.place_path();
     let mut command = script(mount.path(), text);
@@ -119,17 +120,17 @@ fn run_in(mount: &Mount, text: &str) -> String {
     ok(&mut command, 120)
 }
 
-/// A program that recognises the files of `r` by their times.
+/// A program that recognises the files in `r` by their times.
 struct Knows {
     program: &'static str,
     /// Records the files.
     learn: &'static str,
-    /// Prints the names of those that it considers changed, without reading their content.
+    /// Prints the names of the files that it considers changed, without reading their content.
     changed: &'static str,
 }
 
 const KNOW: [Knows; 3] = [
-    // `diff-files` considers a file changed if its times are not those in the index.
+    // `diff-files` considers a file changed if its times differ from those in the index.
     Knows {
         program: "git",
         learn: "cd r; git init -q; git add .; git commit -qm one; git status; second; git diff-files",
@@ -143,7 +144,7 @@ const KNOW: [Knows; 3] = [
     Knows {
         program: "borg",
         learn: r#"borg init -e none "$REPOSITORIES/borg"; borg create -e r/.git "$REPOSITORIES/borg::one" r"#,
-        // It does not trust the times of the file that changed last.
+        // Borg does not trust the times of the most recently changed file.
         changed: r#"borg create -e r/.git --list --filter AM "$REPOSITORIES/borg::$(date +%s%N)" r 2>&1 |
             sed -n 's|^[AM] r/\(f[0-9]*\)$|\1|p'"#,
     },
@@ -152,7 +153,7 @@ const KNOW: [Knows; 3] = [
 fn read_nothing_again() {
     let vault = Vault::new("aes-256-ctr");
     let mut mount = vault.mount_with(&CACHE);
-    // Git goes by whole seconds, and files of the index's own second are read again anywhere.
+    // Git compares whole seconds, and always rereads files modified in the same second as the index.
     let second = "second() { s=$(date +%s); while test $(date +%s) = $s; do sleep 0.05; done; }";
     run_in(
         &mount,
@@ -257,7 +258,7 @@ fn every_end_from_every_state() {
     mount.unmount();
 }
 
-/// The change time of each of these files.
+/// The change time of each named file.
 fn times_of(dir: &Path, names: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let time = |name: &String| {
         let stat = fs::metadata(dir.join(name)).expect("stat");
@@ -280,7 +281,7 @@ fn they_stay_whatever_state_an_ordinary_user_s_mount_ends_in() {
     }
 }
 
-/// Without room for the list, only the times are lost.
+/// If the list does not fit, only the times are lost.
 #[test]
 fn a_full_disk_keeps_nobody_from_unmounting() {
     if !ready_as_root(&["mount"]) {

@@ -1,5 +1,5 @@
-//! Stored files that are cut, blanked or replaced between the calls of a program that has them open or asks for them, and
-//! put back: right bytes or an error, and never a shorter file without one.
+//! Stored files that are truncated, blanked or replaced between a program's calls, and then put back: a
+//! program sees the right bytes or an error, and never a shorter file without an error.
 
 use crate::support::{
     CACHES,
@@ -21,29 +21,29 @@ use std::{
 use warpcrypt::format::layout;
 
 const CHUNK: usize = 4096;
-/// Bytes of the file: two groups, and a last chunk that is not whole.
+/// File size in bytes: two groups and a partial last chunk.
 const SIZE: usize = 53 * CHUNK + 77;
-/// Where programs write, and how much.
+/// The range that programs write.
 const WRITTEN: Range<usize> = 49 * CHUNK + 5..49 * CHUNK + 105;
 
-/// What `edits` makes.
+/// Number of edits that `edits` returns.
 const EDITS: usize = 21;
 
-/// What a program does while the stored file is another.
+/// The call that a program makes while the stored file is changed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Call {
     Stat,
     Open,
-    /// After it was read and closed.
+    /// After the file was read and closed.
     OpenAgain,
-    /// With a file that was opened before.
+    /// On a file that was opened before.
     Read,
-    /// With one that was read before, too.
+    /// On a file that was opened and read before.
     ReadAgain,
     MapRead,
     MapWrite,
     Write,
-    /// Of what was written before.
+    /// Of data written before.
     Fsync,
 }
 
@@ -61,12 +61,12 @@ impl Call {
     ];
 }
 
-/// What somebody makes of a stored file.
+/// A change to a stored file.
 struct Edit {
     what: &'static str,
-    /// Its bytes; or it is moved away.
+    /// The new bytes; `None` moves the file away.
     bytes: Option<Vec<u8>>,
-    /// In another file that takes its place.
+    /// Whether a new file replaces the old one, instead of being written in place.
     replaces: bool,
 }
 
@@ -127,20 +127,20 @@ impl Edit {
         put(stored, image);
     }
 
-    /// Whether whoever opens it then may find it empty: the stated limit.
+    /// Whether a program that opens the file now may find it empty, which is the documented limitation.
     fn empties(&self) -> bool {
         self.bytes.as_ref().is_some_and(|b| b.len() < 4096 || b[..1024].iter().all(|byte| *byte == 0))
     }
 }
 
-/// Changes a stored file in place.
+/// Overwrites a stored file in place.
 fn put(stored: &Path, bytes: &[u8]) {
     let file = OpenOptions::new().write(true).open(stored).expect("open the store");
     file.write_all_at(bytes, 0).expect("write the store");
     file.set_len(bytes.len() as u64).expect("cut the store");
 }
 
-/// What is wrong with what a file shows; `versions` are of one size.
+/// Collects faults in the file as programs see it. All `versions` have the same size.
 struct Judge<'a> {
     what: String,
     versions: Vec<&'a [u8]>,
@@ -162,7 +162,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Reads to the end of a file; it may be empty if `empty`. Whether all is right.
+    /// Reads to the end of a file, which may be empty if `empty`. Returns whether everything is right.
     fn read(&mut self, when: &str, file: &File, empty: bool) -> bool {
         let errors = self.errors;
         for index in 0..SIZE.div_ceil(CHUNK) {
@@ -200,7 +200,7 @@ impl Judge<'_> {
         }
     }
 
-    /// The size that an open file shows.
+    /// Checks the size reported for an open file.
     fn size(&mut self, when: &str, file: &File, any: bool) {
         match file.metadata() {
             Ok(meta) if meta.len() == SIZE as u64 || any => {}
@@ -210,7 +210,8 @@ impl Judge<'_> {
     }
 }
 
-/// Everything in one mount, with a file for each edit and call. Returns what is wrong.
+/// Tries every edit with every call in one mount, each pair on a file of its own. Returns the faults
+/// found.
 fn all_in(cache: &str) -> Vec<String> {
     let vault = Vault::in_memory("aes-256-ctr");
     let mut random = Random::from_seed(7);
@@ -259,7 +260,7 @@ fn all_in(cache: &str) -> Vec<String> {
             right: 0,
             errors: 0,
         };
-        // Before: what the program has open by now.
+        // Before the edit: open the file if the call needs it open.
         let writes = matches!(call, Call::MapWrite | Call::Write | Call::Fsync);
         let open = || OpenOptions::new().read(true).write(writes).open(&path).expect("open");
         let opens = matches!(call, Call::Open | Call::OpenAgain);
@@ -278,7 +279,7 @@ fn all_in(cache: &str) -> Vec<String> {
         }
         let image = if call == Call::Fsync { fs::read(stored).expect("read the store") } else { image };
         edit.apply(stored, &aside);
-        // Meanwhile.
+        // While the stored file is changed.
         match (call, &held) {
             (Call::Stat, _) => drop(fs::metadata(&path)),
             (Call::Open | Call::OpenAgain, _) => {
@@ -318,14 +319,15 @@ fn all_in(cache: &str) -> Vec<String> {
             }
             (_, None) => {}
         }
-        // Put back.
+        // Put the stored file back.
         edit.undo(stored, &aside, &image);
         if let Some(file) = &held {
             judge.read("put back", file, false);
             judge.size("put back", file, false);
         }
         drop((mapping, held));
-        // A file that was seen empty may stay so for the second that the kernel relies on its size.
+        // A file that was seen empty may appear empty for one more second, while the kernel caches its
+        // size.
         judge.read_path("opened anew", &path, opens && edit.empties());
         if !writes {
             untouched.push((path.clone(), judge.what.clone()));
@@ -334,7 +336,7 @@ fn all_in(cache: &str) -> Vec<String> {
         wrong.extend(judge.wrong);
         assert!(mount.alive(), "the mount died:\n{}", vault.log_text());
     }
-    // What could not be stored over another's bytes is said by umount.
+    // umount would report data that could not be stored over the changed bytes.
     drop(mount);
     let mount = vault.mount();
     for (path, what) in untouched {

@@ -1,5 +1,5 @@
-//! The process behind a mount has no right that it does not need, in any thread, and another process mounts and unmounts for it.
-//! Nor has a command that reads a vault without a mount.
+//! The process behind a mount holds no privilege that it does not need, in any thread; another process
+//! mounts and unmounts for it. The same applies to a command that reads a vault without a mount.
 
 use crate::support::{
     command::{ok, run},
@@ -14,7 +14,7 @@ use std::{
     process::Command,
 };
 
-/// Capabilities that a mount for several users may keep, by their numbers: see capabilities(7). CHOWN, DAC_OVERRIDE,
+/// Capability numbers that a mount for several users may keep, see capabilities(7): CHOWN, DAC_OVERRIDE,
 /// DAC_READ_SEARCH, FOWNER, FSETID, IPC_LOCK, SYS_ADMIN, SYS_NICE, SYS_RESOURCE, MKNOD.
 const KEPT: [u32; 10] = [0, 1, 2, 3, 4, 14, 21, 23, 24, 27];
 
@@ -22,7 +22,7 @@ fn stat(vault: &Vault, option: &str) -> String {
     ok(Vault::program().arg("stat").arg(&vault.mount_point).arg(option), 60)
 }
 
-/// The status of each thread of a process.
+/// The `/proc` status of each thread of a process.
 fn threads(process: &str) -> Vec<String> {
     let tasks = fs::read_dir(Path::new("/proc").join(process).join("task")).expect("a process");
     tasks
@@ -66,7 +66,7 @@ fn every_thread_has_given_up_its_rights_and_stat_says_so() {
     assert!(stat(&vault, "--all").contains("no new privileges, "));
 }
 
-/// Whether this machine has a Landlock that a mount can use.
+/// Whether this machine has Landlock support that a mount can use.
 fn has_landlock() -> bool {
     let report = confined();
     let has = report["in_force"]["landlock"].is_u64();
@@ -76,7 +76,7 @@ fn has_landlock() -> bool {
     has
 }
 
-/// What a process that is confined as a mount's was refused.
+/// Reports which operations were denied to a process confined like that of a mount.
 fn confined() -> Value {
     serde_json::from_str(&ok(Vault::program().arg("confined"), 60)).expect("JSON")
 }
@@ -97,7 +97,7 @@ fn a_confined_process_opens_no_other_file_and_uses_no_program_or_network() {
     assert_eq!(check.expect("a check")["state"], state, "{check:?}");
 }
 
-/// Each is tried in the process of the command, once that is done.
+/// Each attempt is made in the command's own process, after the command has finished.
 #[test]
 fn a_command_that_reads_a_vault_opens_no_other_file_and_uses_no_program_or_network() {
     if !ready(&[]) {
@@ -117,7 +117,7 @@ fn a_command_that_reads_a_vault_opens_no_other_file_and_uses_no_program_or_netwo
     let [list, state, anchor] =
         ["list", "state", "anchor"].map(|name| Path::new(&target).join(name).display().to_string());
     let store = vault.store.display().to_string();
-    // The directory that is tried in, and whether the command may write there.
+    // The directory in which access is attempted, and whether the command may write there.
     for (command, from, writes) in [
         (&["check", &store][..], &store, false),
         (&["check", &store, "--full", "--resume", &state], &store, false),
@@ -174,7 +174,8 @@ fn a_mount_makes_no_directory_for_measurements_where_nothing_is_measured() {
     assert_eq!(fs::read_dir(&home).expect("the directory").count(), 0);
 }
 
-/// By all ways on which a mount ends: neither its process stays nor the one that mounts, which keeps nothing busy before.
+/// For every way of ending a mount, neither its process nor the mounting process survives, and the
+/// latter keeps nothing busy before that.
 #[test]
 fn no_process_outlives_its_mount() {
     if !ready(&["umount", "fusermount3"]) {
@@ -223,7 +224,7 @@ fn no_process_outlives_its_mount() {
     }
 }
 
-/// The process that mounts and unmounts for this vault, if one runs.
+/// The process that mounts and unmounts this vault, if it is running.
 fn mounter_of(vault: &Vault) -> Option<String> {
     let place = vault.mount_point.to_str().expect("UTF-8");
     let mut processes = fs::read_dir("/proc").expect("processes").flatten();
@@ -240,7 +241,7 @@ fn parent(process: &str) -> String {
     field(&status, "PPid").to_owned()
 }
 
-/// The working directory and open files of a process, as far as the caller may see them: root alone.
+/// The working directory and open files of a process, if the caller may see them (only root may).
 fn links(process: &str) -> Vec<PathBuf> {
     let of = Path::new("/proc").join(process);
     let open = fs::read_dir(of.join("fd")).into_iter().flatten().flatten().map(|fd| fd.path());

@@ -1,4 +1,4 @@
-//! Suites that others wrote, on a mount: pjdfstest (what POSIX says of names, modes, owners and times) and fsx
+//! Third-party suites on a mount: pjdfstest (POSIX rules for names, modes, owners and times) and fsx
 //! (random operations on a file). `cargo install --locked pjdfstest@0.2.2 fsx@0.3.2` installs them.
 
 use crate::support::{
@@ -12,10 +12,10 @@ use std::{
     collections::BTreeSet, fs, os::unix::fs::PermissionsExt, path::Path, process::Command, time::Duration,
 };
 
-/// Tests of pjdfstest that are skipped on a mount: FUSE has no limit of links to ask for.
+/// Tests of pjdfstest that are skipped on a mount: FUSE has no way to query the link limit.
 const WITHOUT_MEANING: [&str; 1] = ["link::link_count_max"];
 
-/// Tests of pjdfstest in which another user works, who is kept out of a mount without `--allow-other`.
+/// Tests of pjdfstest that act as another user, who has no access to a mount without `--allow-other`.
 const OF_OTHER_USERS: [&str; 22] = [
     "chmod::clear_isgid_bit",
     "ftruncate::affected_create_flags_only",
@@ -53,13 +53,13 @@ fn pjdfstest(vault: &Vault) -> Done {
     run(command.env("NO_COLOR", "1").env("RUST_BACKTRACE", "0"), 300)
 }
 
-/// The tests that ended with `word`.
+/// Names of the tests that ended with `word`.
 fn ended(output: &str, word: &str) -> BTreeSet<String> {
     let of_word = output.lines().filter_map(|line| line.strip_suffix(word));
     of_word.map(|name| name.trim().to_owned()).filter(|name| name.contains("::")).collect()
 }
 
-/// What pjdfstest said of all that it did not find in order.
+/// The output lines of pjdfstest for tests that did not pass.
 fn complaints(output: &str) -> String {
     output.lines().filter(|line| !line.ends_with(" ok")).map(|line| format!("{line}\n")).collect()
 }
@@ -76,12 +76,12 @@ fn pjdfstest_finds_a_posix_filesystem() {
     for cache in CACHES {
         let vault = Vault::new("aes-256-ctr");
         let mount = vault.mount_with(&["--allow-other", "--cache", cache]);
-        // A vault's root is its owner's alone until told otherwise.
+        // Only the owner may enter a vault's root by default.
         fs::set_permissions(mount.path(), fs::Permissions::from_mode(0o755)).expect("mode");
         let done = pjdfstest(&vault);
         let said = done.text();
         assert_eq!(ended(&said, "FAILED"), names(&[]), "--cache {cache}: {}", complaints(&said));
-        // What needs a remount is skipped, too.
+        // Tests that need a remount are skipped, too.
         let skipped: BTreeSet<_> =
             ended(&said, "skipped").into_iter().filter(|name| !name.contains("erofs")).collect();
         assert_eq!(skipped, names(&WITHOUT_MEANING), "--cache {cache}");
@@ -107,11 +107,11 @@ fn pjdfstest_finds_others_kept_out_of_a_private_mount() {
     mount.unmount();
 }
 
-/// Starts fsx on a file of at most `size` bytes; what it leaves of a failure goes to `place`.
+/// Starts fsx on a file of at most `size` bytes. Artifacts of a failure go to `place`.
 fn fsx(file: &Path, place: &Path, size: u64, steps: u64, sync_maps: bool, seed: u64) -> Running {
     let name = file.file_name().expect("a name").to_string_lossy();
     let config = place.join(format!("{name}.toml"));
-    // Of no bytes, posix_fallocate fails as POSIX wants it to, which fsx does not expect.
+    // With a length of zero, posix_fallocate fails as POSIX requires, which fsx does not expect.
     let text = format!(
         "flen = {size}\nnomsyncafterwrite = {}\n[opsize]\nmin = 1\nmax = {}\n
         [weights]\nclose_open = 2\nread = 10\nwrite = 10\nmapread = 10\nmapwrite = 10\ninvalidate = 1\n
@@ -136,7 +136,7 @@ fn fsx_reads_what_it_wrote() {
         let vault = Vault::in_memory("aes-256-ctr");
         let mount = vault.mount_with(&["--cache", cache]);
         for (size, steps) in [(20_000, 4_000), (256 << 10, 4_000), (4 << 20, 1_500), (48 << 20, 200)] {
-            // Two at once, on two files.
+            // Run two at once, on two files.
             let both = [true, false].map(|sync_maps| {
                 let file = mount.join(format!("{size}-{sync_maps}"));
                 fsx(&file, vault.place_path(), size, steps, sync_maps, random.next())

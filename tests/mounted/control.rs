@@ -1,4 +1,5 @@
-//! The control socket of a mount, which other users try to take, and mounts whose process cannot be reached.
+//! The control socket of a mount, which other users try to occupy, and mounts whose process cannot be
+//! reached.
 
 use crate::support::{
     command::{Done, run},
@@ -26,7 +27,8 @@ use tempfile::TempDir;
 
 const USER: u32 = 65_534;
 
-/// As another user, takes abstract names that a mount could have, for as long as its standard input is open.
+/// Run as another user: occupies abstract socket names that a mount could use, until its standard input
+/// is closed.
 const TAKE: &str = "
 import os, socket, sys
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
@@ -39,7 +41,8 @@ print('taken', flush=True)
 sys.stdin.read()
 ";
 
-/// A network namespace whose abstract names are taken: those of other tests are not touched.
+/// A separate network namespace whose abstract socket names are occupied, so that other tests are not
+/// affected.
 struct Taken(Child);
 
 impl Taken {
@@ -92,8 +95,8 @@ fn no_user_keeps_a_mount_from_being_locked() {
     assert!(!is_mounted(Path::new(point)));
 }
 
-/// Runs a script in a mount namespace where nothing can be made in /run. `$0` is the program, then come the vault, the mount point
-/// and the key file.
+/// Runs a script in a mount namespace where nothing can be created in /run. `$0` is the program,
+/// followed by the vault, the mount point and the key file.
 fn without_run(vault: &Vault, script: &str) -> Done {
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-euc"]).arg(format!("mount -t tmpfs -o ro,mode=755 none /run\n{script}"));
@@ -156,7 +159,7 @@ fn a_mount_that_could_not_be_locked_fails() {
     assert!(!is_mounted(&vault.mount_point));
 }
 
-/// The socket of the mount at `point` by the user who calls.
+/// Path of the calling user's control socket for the mount at `point`.
 fn socket(point: &Path) -> PathBuf {
     let user = geteuid();
     let name = format!("mount-0:{}", minor(device_of(point)));
@@ -175,7 +178,8 @@ fn a_mount_whose_process_cannot_be_reached_ends_by_force() {
     let vault = Vault::in_memory("aes-256-ctr");
     for (end, says) in [("unlink", "does not listen"), ("kill", "does not listen")] {
         let mount = vault.mount();
-        // The kernel's switch is there only where its filesystem is mounted, and once the process is gone it is not needed.
+        // The abort switch exists only where fusectl is mounted. It is not needed once the process is
+        // gone.
         let switch = format!("/sys/fs/fuse/connections/{}/abort", minor(device_of(mount.path())));
         let can_end = geteuid().is_root() || Path::new(&switch).exists();
         fs::write(mount.join("file"), "content").expect("write");
@@ -202,7 +206,7 @@ fn a_mount_whose_process_cannot_be_reached_ends_by_force() {
     assert!(!socket.exists(), "a socket is left");
 }
 
-/// As when the machine is about to sleep.
+/// `lock --all --end`, as the systemd unit runs it before the machine sleeps.
 #[test]
 fn all_mounts_end_although_a_process_is_stopped() {
     if !ready_as_root(&["unshare", "awk"]) {

@@ -1,4 +1,4 @@
-//! Kills, full disks and read-only stores under a running mount: what was synced stays.
+//! Kills, full disks and read-only stores under a running mount: synced data survives.
 
 mod writers;
 
@@ -22,14 +22,14 @@ use std::{
 };
 use writers::Writer;
 
-/// Every file reads to its end: a kill leaves no damage behind.
+/// Reads every file to its end: a kill leaves no damage behind.
 fn everything_reads(dir: &Path) {
     for path in walk(dir) {
         fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     }
 }
 
-/// Lets the writers work in `mount` until it is killed after `pause`.
+/// Runs the writers in `mount` until it is killed after `pause`.
 fn work_until_killed(vault: &Vault, writers: &mut [Box<dyn Writer>], pause: Duration, options: &[&str]) {
     let mount = vault.mount_with(options);
     everything_reads(mount.path());
@@ -39,7 +39,8 @@ fn work_until_killed(vault: &Vault, writers: &mut [Box<dyn Writer>], pause: Dura
             scope.spawn(move || while writer.step().is_ok() {});
         }
         std::thread::sleep(pause);
-        // The dead mount stays until they have all met it: without it they would go on in the directory below.
+        // Keep the dead mount until every writer has seen an error. Otherwise they would continue in the
+        // directory below it.
         mount.kill_server();
     });
     mount.kill();
@@ -66,7 +67,7 @@ fn survives_kills(cipher: &str, rounds: u64) {
     assert!(!vault.log_text().contains("unreadable"), "recovery gave something up:\n{}", vault.log_text());
 }
 
-/// A process that waits for an answer of its own mount can never answer, nor end, once it is killed.
+/// A killed process that waits for an answer from its own mount can neither answer nor exit.
 #[test]
 fn a_mount_that_is_killed_as_it_begins_leaves_no_process() {
     if !ready(&[]) {
@@ -85,7 +86,7 @@ fn a_mount_that_is_killed_as_it_begins_leaves_no_process() {
         server.kill().expect("kill");
         let ended = ended(&mut server, Duration::from_secs(10));
         if ended.is_none() {
-            // Aborts the connection, so that the process can end.
+            // Abort the connection, so that the process can exit.
             let _ = rustix::mount::unmount(&vault.mount_point, UnmountFlags::FORCE);
             let _ = server.wait();
         }
@@ -120,7 +121,7 @@ fn a_kill_while_unmounting_or_recovering_is_harmless() {
         for writer in &mut writers {
             (0..4).for_each(|_| writer.step().expect("a step"));
         }
-        // Not synced, so that there is work left for the unmount.
+        // Not synced, so that the unmount has work to do.
         fs::write(mount.join("unsynced"), random.bytes(700_000)).expect("write");
         let unmounting = Running::start(Vault::program().arg("umount").arg(mount.path()));
         std::thread::sleep(Duration::from_micros(random.below(30_000)));
@@ -130,7 +131,7 @@ fn a_kill_while_unmounting_or_recovering_is_harmless() {
             drop(mount);
         }
         drop(unmounting);
-        // Killed once more while the first files are being recovered.
+        // Kill it once more while the first files are being recovered.
         let mount = vault.mount();
         let _ = fs::read(mount.join("work/table"));
         mount.kill();
@@ -179,7 +180,7 @@ fn a_database_survives_kills() {
     }
 }
 
-/// Lines of the output that end with a line break.
+/// Lines of the output that end with a newline.
 fn whole_lines(done: &Done) -> Vec<String> {
     let text = done.text();
     let end = text.rfind('\n').unwrap_or(0);
@@ -192,7 +193,7 @@ fn sqlite(dir: &Path, name: &str, statements: &str) -> Command {
     command
 }
 
-/// Writes until something fails; returns how much was synced, and what failed.
+/// Writes until an error occurs. Returns the number of synced bytes, and the error.
 fn fill(path: &Path, content: &[u8]) -> (usize, io::Error) {
     let mut file = File::create(path).expect("create");
     let mut sure = 0;
@@ -206,12 +207,12 @@ fn fill(path: &Path, content: &[u8]) -> (usize, io::Error) {
     panic!("the disk never fills");
 }
 
-/// Unmounts; it may say that not everything could be stored, as long as the vault is let go of.
+/// Unmounts. umount may report that not everything could be stored, but the vault must be released.
 fn unmount_while_full(mount: Mount) {
     let done = run(Vault::program().arg("umount").arg(mount.path()), 60);
     let said = done.code() == 1 && done.stderr.contains("could be stored");
     assert!(done.status.success() || said, "{}: {}", done.status, done.stderr);
-    // It lets go of the vault first and ends then.
+    // The process releases the vault first and exits afterwards.
     let ended = (0..1000).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
         !mount.alive()
@@ -219,7 +220,7 @@ fn unmount_while_full(mount: Mount) {
     assert!(ended, "the mount's process goes on");
 }
 
-/// Removed files give their room back as soon as the kernel has forgotten them, a moment later.
+/// Waits for the space of removed files, which is freed shortly after the kernel forgets them.
 fn wait_for_room(disk: &Path, bytes: u64) {
     for _ in 0..200 {
         let space = rustix::fs::statvfs(disk).expect("statvfs");
@@ -247,11 +248,11 @@ fn a_full_disk_loses_nothing() {
         let (sure, error) = fill(&mount.join("large"), &large);
         assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
         assert!(sure > 1 << 20, "only {sure} bytes fit");
-        // Unsynced writes end in ENOSPC somewhere between write and close.
+        // Unsynced writes fail with ENOSPC at some point between write and close.
         let unsynced =
             File::create(mount.join("more")).and_then(|mut f| f.write_all(&large).and_then(|()| close(f)));
         assert_eq!(unsynced.expect_err("it does not fit").kind(), ErrorKind::StorageFull);
-        // Overwriting what is there needs no room in this store, or says that there is none.
+        // Overwriting existing data either needs no space in this store, or reports that there is none.
         let overwrite = OpenOptions::new().write(true).open(mount.join("kept")).expect("open");
         let result = overwrite.write_all_at(&kept[5000..50_000], 5000).and_then(|()| overwrite.sync_all());
         assert!(
@@ -305,7 +306,7 @@ fn a_file_open_when_the_disk_was_full_goes_on() {
     let file = File::options().create_new(true).read(true).write(true).open(mount.join("f")).expect("create");
     file.write_all_at(&content[..1 << 20], 0).expect("write");
     file.sync_all().expect("fsync");
-    // Somebody else takes the room.
+    // Another program uses up the space.
     let other = disk.0.path().join("other");
     let taken = fs::write(&other, vec![1; 6 << 20]);
     assert!(taken.is_err());
@@ -348,7 +349,7 @@ fn a_store_turned_read_only_loses_nothing() {
     }
     let file = OpenOptions::new().write(true).open(mount.join("open")).expect("open");
     file.write_all_at(b"not synced", 100_000).expect("write");
-    // What the kernel does to a filesystem that it found damaged.
+    // Simulates the kernel's reaction to a damaged filesystem.
     ok(Command::new("mount").args(["-o", "remount,abort"]).arg(disk.0.path()), 30);
     let lost = file.write_all_at(b"late", 50).and_then(|()| file.sync_all());
     let mut refused = vec![

@@ -1,7 +1,7 @@
-//! Two hundred damages of every kind in one vault: `check` names each and nothing else, everything else is read whole, and
-//! `check --repair` brings back what can be brought back.
+//! Two hundred damaged items of every kind in one vault: `check` reports each and nothing else,
+//! everything else reads completely, and `check --repair` recovers everything recoverable.
 //!
-//! `DAMAGE_MB` is how much the vault holds (100 if not given).
+//! `DAMAGE_MB` is the amount of data in the vault in MB (default 100).
 
 use crate::support::{
     command::{Done, run},
@@ -19,10 +19,10 @@ use std::{
 };
 use warpcrypt::format::layout::{CHUNK, GROUP0, chunk_offset, entries_offset, group_of, groups, node_offset};
 
-/// Files that are damaged, and others.
+/// Number of damaged files, and of intact ones.
 const DAMAGED: usize = 200;
 const WHOLE: usize = 60;
-/// Seconds that a check may take.
+/// Maximum duration of a check, in seconds.
 const LIMIT: u64 = 600;
 
 /// The kinds of damage.
@@ -63,14 +63,14 @@ const KINDS: [Kind; 15] = [
     Kind::Attribute,
 ];
 
-/// A file (or link) of the vault, and what happens to it.
+/// A file (or link) of the vault, and the damage done to it.
 struct Item {
     number: usize,
     kind: Option<Kind>,
-    /// From the root of the vault.
+    /// Relative to the root of the vault.
     path: PathBuf,
     size: u64,
-    /// The chunk that is hit.
+    /// Index of the damaged chunk.
     hit: u64,
 }
 
@@ -81,7 +81,7 @@ impl Item {
             Some(Kind::Sidecar) => format!("{number:->200}"),
             _ => format!("file {number}"),
         };
-        // What happens to a directory happens to one that has nothing else in it.
+        // Damage to a directory is done to one that holds only this item.
         let dir = match kind {
             Some(Kind::DirId | Kind::NoDirId) => format!("directory {number}"),
             _ => format!("directory of {}", number % 7),
@@ -90,7 +90,7 @@ impl Item {
         Item { number, kind, path: Path::new(&dir).join(name), size, hit: random.below(size / CHUNK) }
     }
 
-    /// Chunk `index` of its content.
+    /// Content of chunk `index`.
     fn chunk(&self, index: u64) -> Vec<u8> {
         let mut random = Random::from_seed(self.number as u64 * 1_000_003 + index);
         let len = (self.size - index * CHUNK).min(CHUNK) as usize;
@@ -120,7 +120,7 @@ impl Item {
         }
     }
 
-    /// Does the damage to what the store has of it.
+    /// Damages the stored form of this item.
     fn damage(&self, stored: &Path) {
         let file = || OpenOptions::new().read(true).write(true).open(stored).expect("open");
         let flip = |at: u64| {
@@ -170,7 +170,7 @@ impl Item {
         }
     }
 
-    /// Chunks that cannot be read at `path`; whatever is read is what was written.
+    /// Chunks of `path` that cannot be read. Asserts that everything readable is what was written.
     fn unreadable(&self, path: &Path) -> BTreeSet<u64> {
         let all = 0..self.size.div_ceil(CHUNK);
         let Ok(file) = File::open(path) else { return all.collect() };
@@ -194,10 +194,10 @@ impl Item {
         read
     }
 
-    /// Where a finding is that belongs to it.
+    /// The path at which the finding for this item is reported.
     fn place(&self) -> &Path {
         match self.kind {
-            // The name is lost, or those in the directory are.
+            // The name is lost, or all names in the directory are.
             Some(Kind::Name | Kind::Sidecar | Kind::DirId | Kind::NoDirId) => {
                 self.path.parent().expect("directory")
             }
@@ -220,7 +220,7 @@ fn check(vault: &Vault, options: &[&str]) -> (Done, Value) {
     (done, value)
 }
 
-/// Paths of the findings of a kind, with the number of each.
+/// Paths of the findings of one kind, with the number of findings for each.
 fn of_kind(found: &Value, kind: &str) -> BTreeMap<PathBuf, usize> {
     let mut paths = BTreeMap::new();
     for finding in found["findings"].as_array().expect("a list") {
@@ -267,7 +267,7 @@ fn named(vault: &Vault, items: &[Item]) {
     for item in items.iter().filter(|item| item.kind.is_some()) {
         *expected.entry(item.place().to_owned()).or_default() += 1;
     }
-    // Of a group whose entries do not verify, and of a file that was cut, more than one thing may be said.
+    // A group whose entries do not verify, or a truncated file, may cause more than one finding.
     let places = |all: &BTreeMap<PathBuf, usize>| all.keys().cloned().collect::<Vec<_>>();
     assert_eq!(places(&damaged), places(&expected));
     for (path, number) in &expected {
@@ -276,7 +276,7 @@ fn named(vault: &Vault, items: &[Item]) {
     assert_eq!(of_kind(&found, "stray").values().sum::<usize>(), 1);
 }
 
-/// Everything that is not damaged is read whole, beside what is.
+/// Every undamaged item reads completely, next to damaged ones.
 fn read_around_damage(vault: &Vault, items: &[Item]) {
     let mount = vault.mount_with(&["--read-only"]);
     for item in items {
@@ -341,7 +341,7 @@ fn repaired(vault: &Vault, items: &[Item], inodes: &HashMap<usize, u64>) {
     still_named(vault, items);
 }
 
-/// What is lost stays named, and nothing else is.
+/// Lost data is still reported, and nothing else is.
 fn still_named(vault: &Vault, items: &[Item]) {
     let (done, found) = check(vault, &[]);
     assert_eq!(done.code(), 41, "{}", done.stderr);
@@ -354,6 +354,6 @@ fn still_named(vault: &Vault, items: &[Item]) {
         assert!(damaged.contains(&item.path), "{}", item.path.display());
     }
     assert!(of_kind(&found, "stray").is_empty());
-    // Of many groups there is one file at least.
+    // At least one file has several groups.
     assert!(items.iter().any(|item| groups(item.size) > 2));
 }

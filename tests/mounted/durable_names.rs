@@ -1,7 +1,8 @@
-//! A power cut, as the store's disk would show it: what fsync confirmed is found again under its name.
+//! A power cut, as the store's disk would show it: a file that fsync confirmed is found again under its
+//! name.
 //!
-//! The store is a filesystem in an image. Copying the image while it is mounted gives what had reached
-//! the disk at that moment, and nothing of what only the page cache held.
+//! The store is a filesystem in an image. Copying the image while it is mounted captures what had
+//! reached the disk at that moment, without the contents of the page cache.
 
 use crate::support::{say, waiting::NEVER};
 use std::{
@@ -25,7 +26,7 @@ use warpcrypt::{
 
 const KEY: &[u8] = b"0123456789abcdef";
 
-/// A mounted image; unmounted when it is dropped.
+/// A mounted image, unmounted on drop.
 struct Image(PathBuf);
 
 impl Image {
@@ -78,12 +79,12 @@ impl Disk {
         open(&path)
     }
 
-    /// The store's journal brings all names to the disk, and nothing of what is in new files.
+    /// Commits the store's journal, which makes all names durable, but not the contents of new files.
     fn write_journal(&self) {
         std::fs::File::create(self.dir.path().join("store/other")).unwrap().sync_all().unwrap();
     }
 
-    /// The vault as a power cut now would leave it.
+    /// The vault as a power cut at this moment would leave it.
     fn after_power_cut(&self) -> (Image, Arc<Vault>) {
         let (copy, at) = (self.dir.path().join("copy"), self.dir.path().join("after"));
         std::fs::copy(self.dir.path().join("image"), &copy).unwrap();
@@ -93,7 +94,8 @@ impl Disk {
     }
 }
 
-/// A process that another test starts has every lock of this one until it runs its program.
+/// Opens a vault, retrying while it is locked: a process that another test spawns inherits this
+/// process's locks until it calls exec.
 fn open(path: &Path) -> Arc<Vault> {
     let end = Instant::now() + NEVER;
     loop {
@@ -113,14 +115,14 @@ fn mkdir(vault: &Vault, parent: &Dir, name: &str) -> Arc<Dir> {
     vault.open_dir(parent, &stored).unwrap()
 }
 
-/// A file that fsync confirmed.
+/// Creates a file and syncs it.
 fn synced(vault: &Vault, parent: &Dir, name: &str) {
     let (_, _, file) = vault.create(parent, OsStr::new(name), node(0o644)).unwrap();
     file.file.write(0, name.as_bytes()).unwrap();
     vault.sync_file(&file).unwrap();
 }
 
-/// Whether the listing of a directory has the name and the file reads as it was written.
+/// Whether the directory lists the name and the file has this content.
 fn holds(vault: &Vault, place: &[&str], name: &str, content: &str) -> bool {
     let dir = place.iter().try_fold(vault.root(), |dir, name| {
         let (stored, _) = vault.lookup(&dir, OsStr::new(name)).ok()?;
@@ -164,7 +166,7 @@ fn a_synced_file_survives_being_moved_into_a_new_directory() {
     let stored = vault.lookup(&root, OsStr::new("linked")).unwrap().0;
     vault.link(Target::Entry(&root, &stored), &two, OsStr::new(&long)).unwrap();
     vault.unlink(&root, &spot(&root, "linked")).unwrap();
-    // Some other file's fsync brings what the names are now to the disk.
+    // The fsync of an unrelated file makes the current names durable.
     synced(&vault, &root, "another");
     let (_image, after) = disk.after_power_cut();
     assert!(holds(&after, &["one"], &long, "moved"));

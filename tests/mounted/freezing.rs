@@ -1,4 +1,4 @@
-//! `freeze` and `thaw`: a copy of the store that is taken meanwhile is a clean vault with everything in it.
+//! `freeze` and `thaw`: a copy of the store taken in between is a clean and complete vault.
 
 use crate::support::{
     command::{Done, Running, ok, run},
@@ -49,7 +49,8 @@ fn frozen<'v>(vault: &'v Vault, content: &str) -> Mount<'v> {
     mount
 }
 
-/// Programs that would wait for ever fail instead.
+/// Thaws the mount. If it still serves nothing, kills it, so that waiting programs fail instead of
+/// hanging.
 fn thaw(mount: &Mount) -> Done {
     let done = run(Vault::program().arg("thaw").arg(mount.path()), 60);
     let mut list = Running::start(Command::new("ls").arg(mount.path()));
@@ -67,7 +68,7 @@ fn is_frozen(mount: &Mount) -> bool {
     text.contains("\"frozen\": true")
 }
 
-/// A copy of the store in `to`, as a vault with the same key.
+/// Copies the store into `to`, as a vault with the same key.
 fn copied(vault: &Vault, to: &Path) -> PathBuf {
     let copy = to.join("copy");
     let _ = fs::remove_dir_all(&copy);
@@ -75,7 +76,7 @@ fn copied(vault: &Vault, to: &Path) -> PathBuf {
     copy
 }
 
-/// Checks every byte of a copy, and returns where its content was exported to.
+/// Checks every byte of a copy, exports it, and returns the path of the export.
 fn checked(vault: &Vault, copy: &Path) -> PathBuf {
     let lock = fs::read(copy.join("warpcrypt.lock")).expect("the lock file");
     let is_done = lock.is_empty() || lock.starts_with(b"rest ");
@@ -91,7 +92,7 @@ fn checked(vault: &Vault, copy: &Path) -> PathBuf {
     out
 }
 
-/// Every stored file's bytes, to see that nothing writes.
+/// Contents of every stored file, to detect writes.
 fn stored(vault: &Vault) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files: Vec<_> =
         crate::support::store::walk(&vault.store).into_iter().filter(|path| path.is_file()).collect();
@@ -110,7 +111,7 @@ fn a_copy_under_load_is_clean_and_has_everything() {
     let place = TempDir::with_prefix("warpcrypt-test-copy-").expect("temporary directory");
     let (stop, logged, big) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
-        // A log that nothing syncs, and files that are overwritten, renamed and removed.
+        // A log that is never synced, and files that are overwritten, renamed and removed.
         scope.spawn(|| {
             let mut log = File::create(mount.join("log")).expect("create");
             for line in 0.. {
@@ -157,7 +158,7 @@ fn a_copy_under_load_is_clean_and_has_everything() {
             assert_eq!(thaw(&mount).code(), 0);
             let out = checked(&vault, &copy);
             let log = fs::read_to_string(out.join("log")).expect("the log");
-            // The line that waits is counted once it is written.
+            // The writer counts a line only once it is written, so the log may have one line more.
             assert!(log.lines().count() as u64 >= at_freeze.0, "what was written before is lost");
             assert!(log.lines().enumerate().all(|(at, line)| line.parse() == Ok(at)));
         }
@@ -183,10 +184,10 @@ fn what_a_program_changed_in_a_mapping_is_in_the_copy() {
     program.args(["-c", script]).arg(mount.join("mapped")).arg(&done);
     let mut program = Running::start(&mut program);
     wait_for("the change", || done.exists());
-    // It would hold up a kill until then, if something was left for the kernel to write.
+    // Killing the program would block until the thaw if the kernel still had dirty pages to write.
     assert_eq!(freeze(&mount, &["--timeout", "30s"], &[]).code(), 0);
     let copy = copied(&vault, place.path());
-    // It can be killed, although it has the file open for writing.
+    // The program can be killed although it has the file open for writing.
     program.kill();
     assert_eq!(thaw(&mount).code(), 0);
     let bytes = fs::read(checked(&vault, &copy).join("mapped")).expect("read");
@@ -228,7 +229,7 @@ fn a_rotation_rests_while_the_vault_is_frozen_and_goes_on() {
     assert!(fs::read(out.join("directory 0/0")).expect("read") == content);
 }
 
-/// A change of names that the kernel knows, so that it does not ask for them first, waits for the thaw.
+/// A change of names that the kernel has cached, so that it sends no lookup first, waits for the thaw.
 fn waits(change: impl Fn(&Path) -> io::Result<()> + Sync) {
     if !ready(&[]) {
         return;
@@ -248,7 +249,7 @@ fn waits(change: impl Fn(&Path) -> io::Result<()> + Sync) {
         });
         thread::sleep(Duration::from_millis(300));
         let waited = !done.load(SeqCst) && stored(&vault) == was;
-        // It fails if the vault has thawed.
+        // `thaw` fails if the vault has already thawed by itself.
         assert_eq!(thaw(&mount).code(), 0);
         assert!(waited, "a name changed in a frozen vault");
     });
@@ -256,7 +257,7 @@ fn waits(change: impl Fn(&Path) -> io::Result<()> + Sync) {
     mount.unmount();
 }
 
-/// The names in a directory, with what each file has. Asks the kernel for all attributes.
+/// The names in a directory, with the attributes of each file. Requests all attributes from the kernel.
 fn names(dir: &Path) -> Vec<(PathBuf, String)> {
     let entries = fs::read_dir(dir).expect("list").map(|entry| entry.expect("entry").path());
     let mut names: Vec<_> =
@@ -271,7 +272,7 @@ fn a_removal_of_a_known_name_waits() {
     waits(|dir| fs::remove_file(dir.join("file")));
 }
 
-/// The only rename of which the kernel does not look for the new name first.
+/// The only kind of rename for which the kernel does not look up the new name first.
 #[test]
 fn an_exchange_of_known_names_waits() {
     waits(|dir| {
@@ -293,7 +294,7 @@ fn commands_tell_what_is_frozen_and_what_is_not() {
     let again = freeze(&mount, &[], &["true"]);
     assert!(again.code() == 1 && again.stderr.contains("frozen already"), "{}", again.stderr);
     assert!(is_frozen(&mount), "a freeze that failed thawed the vault");
-    // A program that waits can be killed, and one that waits on goes on.
+    // A waiting program can be killed; a program that keeps waiting continues after the thaw.
     let mut killed = Running::start(Command::new("cat").arg(mount.join("file")));
     let reader = Running::start(Command::new("cat").arg(mount.join("file")));
     killed.kill();
@@ -302,7 +303,7 @@ fn commands_tell_what_is_frozen_and_what_is_not() {
     assert!(!is_frozen(&mount) && !info().contains("frozen"));
     let done = thaw(&mount);
     assert!(done.code() == 1 && done.stderr.contains("not frozen"), "{}", done.stderr);
-    // A lock thaws it first.
+    // `lock` thaws the vault first.
     assert_eq!(freeze(&mount, &[], &[]).code(), 0);
     ok(Vault::program().arg("lock").arg(mount.path()), 60);
     let done = freeze(&mount, &[], &[]);
@@ -325,7 +326,7 @@ fn a_frozen_mount_ends_by_unmount_and_by_kill() {
     frozen(&vault, "second").kill();
     let mount = vault.mount();
     assert_eq!(fs::read_to_string(mount.join("file")).expect("read"), "second");
-    // After a thaw the lock file says again that a process has the vault.
+    // After a thaw, the lock file says again that a process has the vault open.
     assert_eq!(freeze(&mount, &[], &["true"]).code(), 0);
     assert!(fs::read(vault.store.join("warpcrypt.lock")).expect("the lock file").starts_with(b"open "));
     mount.unmount();
@@ -341,7 +342,8 @@ fn a_frozen_vault_thaws_by_itself() {
     assert_eq!(freeze(&mount, &["--timeout", "1s"], &[]).code(), 0);
     fs::write(mount.join("file"), "content").expect("write");
     assert_eq!(thaw(&mount).code(), 1);
-    // A command that writes to the mount itself goes on, and hears that its copy is worth nothing.
+    // A command that writes to the mount itself resumes after the timeout, and is told that its copy is
+    // unusable.
     let path = mount.join("by command");
     let done = freeze(&mount, &["--timeout", "1s"], &["touch", path.to_str().expect("a path")]);
     assert!(done.code() == 1 && done.stderr.contains("may have changed"), "{}", done.stderr);
@@ -349,7 +351,7 @@ fn a_frozen_vault_thaws_by_itself() {
     mount.unmount();
 }
 
-/// Its process is told nothing. A frozen vault thaws by itself.
+/// The mount's process is not notified of the detach. A frozen vault thaws by itself.
 #[test]
 fn a_frozen_vault_that_others_detached_goes_on_and_ends() {
     if !ready_as_root(&["cat", "umount"]) {
@@ -368,7 +370,7 @@ fn a_frozen_vault_that_others_detached_goes_on_and_ends() {
     wait_for("the end of the process", || !mount.alive());
     drop(mount);
     let mount = vault.mount();
-    // It ends while it is frozen.
+    // The detached mount ends while frozen.
     assert_eq!(freeze(&mount, &["--timeout", "10m"], &[]).code(), 0);
     ok(Command::new("umount").arg("-l").arg(mount.path()), 60);
     wait_for("the end of the process", || !mount.alive());
@@ -376,7 +378,7 @@ fn a_frozen_vault_that_others_detached_goes_on_and_ends() {
     assert_eq!(fs::read(vault.store.join("warpcrypt.lock")).expect("the lock file"), b"");
 }
 
-/// As by a `freeze` that is killed while everything is stored.
+/// As if `freeze` was killed while data was being flushed.
 #[test]
 fn a_freeze_whose_answer_nobody_takes_thaws() {
     if !ready_as_root(&[]) {
@@ -386,7 +388,7 @@ fn a_freeze_whose_answer_nobody_takes_thaws() {
     let mount = vault.mount();
     let minor = rustix::fs::minor(fs::metadata(mount.path()).expect("stat").dev());
     let mut stream = UnixStream::connect(format!("/run/warpcrypt/mount-0:{minor}")).expect("connect");
-    // Nobody takes an answer from here on, and the command has its end.
+    // The answer can no longer be delivered; the request itself is sent completely.
     stream.shutdown(Shutdown::Read).expect("shut down");
     stream.write_all(&[&[1, 6][..], &600_u64.to_le_bytes()].concat()).expect("write");
     drop(stream);
@@ -433,7 +435,7 @@ fn a_command_runs_while_it_is_frozen() {
     assert_eq!(freeze(&mount, &[], &["sh", "-c", "kill -9 $$"]).code(), 128 + 9);
     assert_eq!(freeze(&mount, &[], &["/no/such/program"]).code(), 1);
     assert!(!is_frozen(&mount));
-    // A signal thaws it, although the command waits for the mount.
+    // A signal thaws the vault although the command is blocked on the mount.
     let started = vault.place_path().join("started");
     let script = format!("touch {}; touch {}", started.display(), mount.join("file").display());
     let mut command = Vault::program();
@@ -446,7 +448,7 @@ fn a_command_runs_while_it_is_frozen() {
     mount.unmount();
 }
 
-/// The answer comes after the signal, as that of a mount that has much to store.
+/// The answer arrives after the signal, as from a mount with a lot of data to flush.
 #[test]
 fn an_interrupt_while_everything_is_stored_starts_no_command() {
     if !ready_as_root(&["touch"]) {
@@ -456,14 +458,14 @@ fn an_interrupt_while_everything_is_stored_starts_no_command() {
     let (to, from) = channel::<u32>();
     let from = Mutex::new(from);
     let fake = Fake::new(&vault.store, 0, move |command| match command[1] {
-        // Its mapped files need no sync.
+        // The request to sync mapped files: nothing to do.
         4 => "locked".into(),
         6 => {
             let process = from.lock().unwrap().recv().expect("a process");
             ok(Command::new("kill").args(["-INT", &process.to_string()]), 20);
             "7".into()
         }
-        // A command would have done its work by then.
+        // Allow enough time for a command to have run, if one was started.
         7 => {
             thread::sleep(Duration::from_millis(500));
             String::new()
@@ -486,7 +488,7 @@ fn what_cannot_be_stored_keeps_a_vault_from_being_frozen() {
     if !ready_as_root(&["mount"]) {
         return;
     }
-    // So large that a write reserves no place.
+    // Large enough that a write reserves no space in advance.
     let store = Disk::new("128m");
     let vault = Vault::at(&store.0.path().join("vault"), "aes-256-ctr");
     let mount = vault.mount();
@@ -510,7 +512,8 @@ fn what_cannot_be_stored_keeps_a_vault_from_being_frozen() {
     mount.unmount();
 }
 
-/// A program could not close what the kernel has gathered, nor be killed, until the vault is thawed.
+/// A program could neither close the file nor be killed until the thaw, because of data in the kernel's
+/// write-back cache.
 #[test]
 fn with_write_back_a_freeze_waits_for_no_writer() {
     if !ready(&[]) {
@@ -523,7 +526,7 @@ fn with_write_back_a_freeze_waits_for_no_writer() {
     let done = freeze(&mount, &[], &["true"]);
     assert!(done.code() == 1 && done.stderr.contains("open for writing"), "{}", done.stderr);
     drop(file);
-    // The kernel says so after close has returned.
+    // The kernel sends the release after close has returned.
     wait_for("the file to be closed", || freeze(&mount, &[], &["true"]).code() == 0);
     mount.unmount();
 }

@@ -1,4 +1,4 @@
-//! Random operations on one file against a model in memory, as the classic `fsx` does.
+//! Random operations on one file, compared with an in-memory model, like the classic `fsx`.
 
 use crate::support::{
     ciphers,
@@ -19,18 +19,18 @@ use std::{
 };
 use warpcrypt::crypto::integrity::Integrity;
 
-/// Chunks at which the stored layout changes: groups, and the second node page.
+/// Chunk indices where the stored layout changes: group boundaries, and the second node page.
 const EDGES: [u64; 6] = [1, 48, 112, 176, 48 + 64 * 63, 48 + 64 * 127];
 
-/// A file in a mount, and what it must hold.
+/// A file in a mount, and its expected content.
 struct Fsx<'v> {
     mount: Option<Mount<'v>>,
     file: Option<File>,
     model: Vec<u8>,
     random: Random,
-    /// Largest size.
+    /// Maximum file size.
     max: u64,
-    /// The last operations, for the report.
+    /// The most recent operations, for the failure report.
     log: VecDeque<String>,
 }
 
@@ -64,7 +64,7 @@ impl<'v> Fsx<'v> {
         }
     }
 
-    /// A place to work at: anywhere, near an edge of the layout, or near the end.
+    /// A random offset: anywhere, near a layout boundary, or near the end of the file.
     fn offset(&mut self) -> u64 {
         let near = match self.random.below(4) {
             0 => self.random.one_of(&EDGES) * 4096,
@@ -86,7 +86,7 @@ impl<'v> Fsx<'v> {
         (start, len.min(self.max - start))
     }
 
-    /// A range inside the file, if there is one.
+    /// A random range inside the file, or `None` if it is empty.
     fn inner(&mut self) -> Option<(u64, u64)> {
         let (offset, len) = self.range();
         let size = self.model.len() as u64;
@@ -100,7 +100,7 @@ impl<'v> Fsx<'v> {
         }
     }
 
-    /// Compares what was read at `offset` with the model.
+    /// Compares the bytes read at `offset` with the model.
     fn compare(&self, how: &str, offset: u64, got: &[u8]) {
         let from = (offset as usize).min(self.model.len());
         let want = &self.model[from..(from + got.len()).min(self.model.len())];
@@ -264,7 +264,7 @@ impl<'v> Fsx<'v> {
         assert!(n == len || offset + n as u64 >= self.model.len() as u64, "direct read: {n} of {len} bytes");
     }
 
-    /// SEEK_DATA and SEEK_HOLE may call zeros data, but must call no data a hole.
+    /// SEEK_DATA and SEEK_HOLE may report zeros as data, but never data as a hole.
     fn seek(&mut self) {
         let offset = self.offset();
         self.note(format!("seek {offset}"));
@@ -296,7 +296,7 @@ impl<'v> Fsx<'v> {
         }
     }
 
-    /// Drops what the kernel has cached, so that the next read asks the mount.
+    /// Drops the kernel's cache, so that the next read reaches the mount.
     fn forget(&mut self) {
         self.note("forget the cache".into());
         self.file().sync_data().expect("fdatasync");
@@ -318,7 +318,7 @@ impl<'v> Fsx<'v> {
     }
 }
 
-/// Says what was done last if the test fails.
+/// Prints the most recent operations if the test fails.
 impl Drop for Fsx<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -329,7 +329,7 @@ impl Drop for Fsx<'_> {
     }
 }
 
-/// `steps` operations on a file of at most `max` bytes, with `remounts` remounts among them.
+/// Performs `steps` operations on a file of at most `max` bytes, with `remounts` remounts in between.
 fn exercise(vault: &Vault, random: Random, max: u64, steps: u64, remounts: u64) {
     let mut fsx = Fsx::new(vault, random, max);
     for step in 1..=steps {

@@ -1,4 +1,5 @@
-//! A store that runs full: a program is told at its write, and keeps every byte that a write took.
+//! A store that runs out of space: the program gets the error from its write, and keeps every byte that
+//! a write accepted.
 
 use crate::support::{
     disk::{Disk, Ext4},
@@ -15,22 +16,22 @@ use std::{
     path::Path,
 };
 
-/// Files that are written at once.
+/// Number of files written concurrently.
 const FILES: usize = 3;
 const MIB: usize = 1 << 20;
-/// The caches with which a write is answered by the mount. With write-back the kernel answers it.
+/// Cache modes in which the mount answers a write. With write-back the kernel does.
 const CACHES: [&str; 3] = ["auto", "kernel", "direct"];
-/// A request of a stream, of small writes, and of writes that end inside a chunk.
+/// Request sizes: streaming writes, small writes, and writes that end inside a chunk.
 const REQUESTS: [usize; 3] = [MIB, 4096, 10_000];
 
-/// A file, and the bytes that it must have.
+/// A file, and its expected content.
 struct Written {
     name: String,
     bytes: Vec<u8>,
 }
 
 impl Written {
-    /// Writes `bytes` at `offset`, of which a write may take a part; false if there is no room.
+    /// Writes `bytes` at `offset`; a write may be short. Returns false if there is no space.
     fn write(&mut self, file: &File, bytes: &[u8], offset: usize) -> bool {
         let taken = match file.write_at(bytes, offset as u64) {
             Ok(taken) => taken,
@@ -69,7 +70,7 @@ fn sync_and_close(files: Vec<(Written, File)>, when: &str) -> Vec<Written> {
     files.into_iter().map(each).collect()
 }
 
-/// Appends to all files at once until there is room for none.
+/// Appends to all files concurrently until none of them has space.
 fn fill(files: &mut [(Written, File)], request: usize, random: &mut Random) {
     std::thread::scope(|scope| {
         for (written, file) in files {
@@ -79,7 +80,8 @@ fn fill(files: &mut [(Written, File)], request: usize, random: &mut Random) {
     });
 }
 
-/// Fills a store that has room for `room` bytes at least, overwrites what is there, frees some and goes on.
+/// Fills a store with at least `room` bytes of space, overwrites existing data, frees some space and
+/// continues.
 fn write_to_a_full_store(store: &Path, room: usize, cache: &str, request: usize) {
     let told = format!("--cache {cache}, {request} bytes at a time, {}", store.display());
     let mut random = Random::new(&told);
@@ -113,7 +115,7 @@ fn write_to_a_full_store(store: &Path, room: usize, cache: &str, request: usize)
 
     let when = &format!("{told}: freed");
     fs::remove_file(mount.join(files.remove(0).name)).expect("remove");
-    // The space is free once the kernel has told of the last close.
+    // The space is free once the kernel has sent the last release.
     let mut more = vec![create(&mount, "more".into())];
     while more[0].0.bytes.len() < room / FILES / 2 {
         fill(&mut more, request, &mut random);
@@ -129,7 +131,7 @@ fn memory_that_runs_full_keeps_what_writes_took() {
     if !ready_as_root(&["mount"]) {
         return;
     }
-    // Each cache with two kinds of requests.
+    // Two request sizes for each cache mode.
     for shift in [0, 1] {
         for (nth, cache) in CACHES.into_iter().enumerate() {
             let disk = Disk::new("100m");

@@ -1,4 +1,4 @@
-//! `hash` through the real program: its lists, audits beside hashdeep's, vaults, exit codes.
+//! `hash` through the real program: lists, audits compared with hashdeep's, vaults, exit codes.
 
 use crate::support::{
     command::{Done, Running, ok, run, script, sh},
@@ -21,7 +21,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// `warpcrypt hash` with these arguments, in `dir`.
+/// Runs `warpcrypt hash` with these arguments in `dir`.
 fn hash(dir: &Path, args: &[&str]) -> Done {
     run(Vault::program().arg("hash").args(args).current_dir(dir), 120)
 }
@@ -45,7 +45,7 @@ fn a_list_that_cannot_be_added_to_stays_as_it_was() {
     }
     let before = "%%%% HASHDEEP-1.0\n%%%% size,sha3-256,filename\n";
     write(dir, "list", before);
-    // No file may be longer than two blocks of 512 or 1024 bytes.
+    // Limit file size to two blocks of 512 or 1024 bytes.
     let line = format!("ulimit -f 2; {:?} hash -l -k list --append t >/dev/null", program_path());
     let done = run(&mut script(dir, &line), 60);
     assert!(done.code() == 1 && done.stderr.contains("list: File too large"), "{}", done.stderr);
@@ -77,7 +77,7 @@ fn lines_are_those_of_hashdeep_and_of_the_sum_programs() {
     assert_eq!(hash(place.path(), &["-c", "md5", "t"]).code(), 2);
 }
 
-/// What `openssl dgst -r` writes is a list for us, and it computes the same.
+/// The output of `openssl dgst -r` is accepted as a list, and the digests are equal.
 #[test]
 fn openssl_agrees() {
     if which("openssl").is_none() && !skip("needs openssl".into()) {
@@ -96,10 +96,10 @@ fn openssl_agrees() {
     }
 }
 
-/// Long files in memory are looked at where they lie; one with a hole is read, and keeps it.
+/// Large files on tmpfs hash like any others, and a hole in one stays a hole.
 #[test]
 fn long_files_in_memory_are_hashed_as_others_and_stay_as_they_are() {
-    // To mount a tmpfs.
+    // Root is needed to mount a tmpfs.
     if !ready_as_root(&[]) {
         return;
     }
@@ -123,7 +123,7 @@ fn long_files_in_memory_are_hashed_as_others_and_stay_as_they_are() {
     assert_eq!((blocks("whole"), blocks("hole")), before);
 }
 
-/// The numbers of an audit's summary.
+/// The counts in an audit's summary.
 fn numbers(text: &str) -> BTreeMap<String, u64> {
     let line = |line: &str| {
         let (label, number) = line.rsplit_once(": ")?;
@@ -132,7 +132,7 @@ fn numbers(text: &str) -> BTreeMap<String, u64> {
     text.lines().filter_map(line).collect()
 }
 
-/// Random changes of a folder, judged by both programs: matched, moved, new, missing.
+/// Random changes to a folder, judged by both programs: matched, moved, new, missing.
 #[test]
 fn audits_end_as_hashdeeps() {
     if which("hashdeep").is_none() && !skip("needs hashdeep".into()) {
@@ -146,7 +146,7 @@ fn audits_end_as_hashdeeps() {
         for _ in 0..random.below(20) {
             write(place.path(), &name(&mut random), format!("content {}", random.below(12)));
         }
-        // Of several known files with the same content the list's first is the one that moved.
+        // Among several known files with the same content, the first one in the list counts as moved.
         let list = "hashdeep -l -r -c sha256 t > all; (grep '^[%#]' all; grep -v '^[%#]' all | sort -t, -k3) > theirs";
         sh(place.path(), list, &[], 60);
         let listed = hash(place.path(), &["-l", "-c", "k12", "t"]);
@@ -263,7 +263,7 @@ fn an_interrupt_ends_it_with_its_code() {
     huge.set_len(1 << 40).expect("a sparse file");
     let mut command = Vault::program();
     let running = Running::start(command.args(["hash", "-c", "k12", "huge"]).current_dir(place.path()));
-    // The file takes minutes.
+    // Hashing this file takes minutes.
     wait_for_handlers(running.pid());
     let pid = rustix::process::Pid::from_raw(running.pid() as i32).expect("a process id");
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("kill");
@@ -282,7 +282,7 @@ fn a_reader_that_leaves_early_is_no_error() {
     assert_eq!(said, "%%%% HASHDEEP-1.0\n");
 }
 
-/// The same digests in a vault, without a mount, as of the files that were copied into it.
+/// Hashing inside a vault without a mount gives the same digests as hashing the source files.
 #[test]
 fn files_in_a_vault_need_no_mount() {
     if !ready(&[]) {
@@ -314,7 +314,7 @@ fn files_in_a_vault_need_no_mount() {
     let wrong = place.path().join("wrong");
     let wrong = ["--vault", store, "--key-file", wrong.to_str().expect("UTF-8")];
     assert_eq!(hash(place.path(), &wrong).code(), 10);
-    // A changed byte is an error, not another digest.
+    // A changed byte causes an error, not a different digest.
     let stored = sh(&vault.store, "find . -type f -size +2000k", &[], 60);
     let path = vault.store.join(stored.trim());
     let mut bytes = fs::read(&path).expect("read");
@@ -326,7 +326,7 @@ fn files_in_a_vault_need_no_mount() {
     assert!(damaged.stderr.contains("t/e: "), "{}", damaged.stderr);
 }
 
-/// What is not listed because its name is damaged is missing from the hashes.
+/// A file that is not listed because its name is damaged is reported as missing from the hashes.
 #[test]
 fn a_damaged_name_in_a_vault_is_noticed() {
     if !ready(&[]) {
@@ -334,7 +334,7 @@ fn a_damaged_name_in_a_vault_is_noticed() {
     }
     let vault = Vault::new("aes-256-ctr");
     let mount = vault.mount();
-    // Too long to be encrypted in a stored name: it is in a file of its own.
+    // One name is too long for an encrypted stored name, so it is in a sidecar file.
     for name in ["a", &"long".repeat(60)] {
         fs::write(mount.join(name), name).expect("write");
     }
@@ -356,7 +356,7 @@ fn matching(dir: &Path, args: &[&str]) -> Done {
     run(Vault::program().arg("match").args(args).current_dir(dir), 120)
 }
 
-/// Overlaps of 64 KiB and more at any place are found, at least 95 % of them, and nothing else is.
+/// At least 95 % of overlaps of 64 KiB and more are found, at any offset, and nothing else is.
 #[test]
 fn planted_overlaps_are_found_and_no_others() {
     const FILES: u64 = 400;

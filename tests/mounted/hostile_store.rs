@@ -1,7 +1,8 @@
-//! A store that somebody changes at random, while it is not mounted and while it is: nothing is ever read that was
-//! not stored, the mount answers to its end, and what is written and confirmed in between is kept.
+//! A store that an attacker changes at random, both unmounted and mounted. Nothing is ever read that was
+//! not stored, the mount keeps answering until its end, and data written and confirmed in between is
+//! kept.
 //!
-//! `ROUNDS=1000 cargo test --release --test mounted hostile_store` looks for longer.
+//! `ROUNDS=1000 cargo test --release --test mounted hostile_store` runs more rounds.
 
 mod saboteur;
 
@@ -27,28 +28,28 @@ use std::{
 };
 
 const CHUNK: usize = 4096;
-/// Attributes of a few nodes, and how long their values are.
+/// Attributes of some of the nodes, and the lengths of their values.
 const ATTRIBUTES: [(&str, usize); 2] = [("user.x", 40), ("user.long", 65_536)];
-/// Copies of the tree in the vault.
+/// Number of copies of the tree in the vault.
 const TREES: usize = 4;
 
-/// All that was ever stored.
+/// Everything that was ever stored.
 #[derive(Default)]
 struct Stored {
-    /// Each file's contents in the store's states.
+    /// Each file's contents in the three states of the store.
     contents: Vec<[Vec<u8>; 3]>,
     names: HashSet<Vec<u8>>,
     targets: HashSet<PathBuf>,
     values: HashSet<Vec<u8>>,
 }
 
-/// Sizes at the borders of the layout.
+/// Sizes around the boundaries of the layout.
 fn sizes() -> [usize; 9] {
     [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 100, 48 * CHUNK, 48 * CHUNK + 1, 113 * CHUNK + 5]
 }
 
 impl Stored {
-    /// Makes a tree with every kind of node.
+    /// Creates a tree with every kind of node.
     fn make(&mut self, dir: &Path, random: &mut Random) {
         self.dir(dir);
         for size in sizes() {
@@ -67,7 +68,7 @@ impl Stored {
             let at = index * CHUNK;
             file.write_all_at(&sparse[at..at + CHUNK], at as u64).expect("write");
         }
-        // Its length came first, and is a version of its own.
+        // The length was set first, so the all-zero content counts as a version.
         *self.contents.last_mut().expect("a file") = [vec![0; sparse.len()], sparse.clone(), sparse];
         fs::hard_link(dir.join("of 4097"), self.name(dir, "another name")).expect("link");
         for (name, target) in [("link", "of 1".to_owned()), ("long link", "t".repeat(1500))] {
@@ -94,10 +95,10 @@ impl Stored {
         )
         .expect("pipe");
         for path in [dir.to_path_buf(), dir.join("of 1"), dir.join("of 4096")] {
-            // No store has room for the longer one beside what encryption adds.
+            // The longer value fits into no store once encryption has added its overhead.
             for (name, len) in ATTRIBUTES {
                 let value = random.bytes(len);
-                // Not every filesystem in memory has them.
+                // Not every tmpfs supports them.
                 if rustix::fs::setxattr(&path, name, &value, XattrFlags::empty()).is_ok() {
                     self.values.insert(value);
                 }
@@ -121,8 +122,9 @@ impl Stored {
         self.contents.push([content.clone(), content.clone(), content]);
     }
 
-    /// Whether a file may read as this: empty, or all that reads is of two states that follow each other (the first
-    /// of them follows none: where it lacks a chunk there are zeros); and to its end if `whole`.
+    /// Whether a reading is acceptable: empty, or all readable chunks belong to two consecutive states.
+    /// The first state has no predecessor; its missing chunks read as zeros. If `whole`, the reading
+    /// must also have the right length.
     fn allows(&self, reading: &Reading, whole: bool) -> bool {
         let chunk_is = |content: &Vec<u8>, index: usize, chunk: &[u8]| {
             let from = (index * CHUNK).min(content.len());
@@ -139,28 +141,30 @@ impl Stored {
             let failed = reading.chunks.iter().any(Result::is_err);
             (failed || !whole || contents.iter().any(len)) && reading.chunks.iter().enumerate().all(one)
         };
-        // The record before the newest one is still there, and is of a version being written over the one before.
+        // The record before the newest one still exists, and belongs to a version that was being written
+        // over its predecessor.
         let first = |states: &[Vec<u8>; 3]| all(&[Vec::new(), states[0].clone()]);
         let of_file = |states: &[Vec<u8>; 3]| first(states) || all(&states[..2]) || all(&states[1..]);
         reading.chunks.is_empty() || self.contents.iter().any(of_file)
     }
 }
 
-/// What a look at a mount found.
+/// Results of reading everything in a mount.
 #[derive(Default)]
 struct Look {
-    /// How often something was read, and how often each error was met.
+    /// Number of successful reads, and of occurrences of each error.
     read: usize,
     errors: BTreeMap<(&'static str, i32), usize>,
     dirs: Vec<PathBuf>,
     files: Vec<PathBuf>,
     wrong: Vec<String>,
-    /// Whether the store changes meanwhile: then the kernel may end a file where it ended a moment before.
+    /// Whether the store changes concurrently. If so, the kernel may end a file at its size of a moment
+    /// before.
     live: bool,
 }
 
 impl Look {
-    /// Looks at everything below `dir`.
+    /// Examines everything below `dir`.
     fn at(stored: &Stored, mine: &BTreeSet<PathBuf>, dir: &Path, live: bool) -> Look {
         let mut look = Look { live, ..Look::default() };
         look.dir(stored, mine, dir, 0);
@@ -199,7 +203,7 @@ impl Look {
     }
 
     fn file(&mut self, stored: &Stored, path: &Path, size: u64) {
-        // A length that somebody made up is only looked at as far as any file goes.
+        // Read a forged length only as far as any real file extends.
         let reading = Reading::of(path, 400 * CHUNK);
         assert!(reading.chunks.len() < 1000, "{} does not end", path.display());
         if !path.ends_with("witness") {
@@ -245,11 +249,11 @@ impl Look {
     }
 }
 
-/// The vault as it was stored, and what may be read of it.
+/// The vault as stored, and everything that may be read from it.
 struct World {
     vault: Vault,
     stored: Stored,
-    /// The store's states: clean, changed and clean again, killed in the middle of a change.
+    /// Snapshots of the store: clean, modified and clean again, killed in the middle of a modification.
     states: Vec<PathBuf>,
 }
 
@@ -276,7 +280,8 @@ impl World {
             for tree in 0..TREES {
                 for (number, size) in sizes().into_iter().enumerate() {
                     let path = mount.join(format!("tree {tree}")).join(format!("of {size}"));
-                    // A tree has two files more: the sparse one and those in its directories.
+                    // A tree has more files than these sizes: the sparse one and those in its
+                    // directories.
                     let content = &mut stored.contents[tree * (sizes().len() + 3) + number];
                     change(&path, content, state, random);
                 }
@@ -291,13 +296,14 @@ impl World {
         World { vault, stored, states }
     }
 
-    /// Puts a state back.
+    /// Restores a state.
     fn restore(&self, state: usize) {
         let script = "rm -rf \"$2\"/* && cp -a \"$1\"/. \"$2\"";
         command::sh("/", script, &[&self.states[state], &self.vault.store], 60);
     }
 
-    /// Mounts what was changed, looks, writes, and looks again after another mount. Says what was met.
+    /// Mounts the modified store, examines it, writes to it, and examines it again after a remount.
+    /// Returns what it found.
     fn inspect(&self, random: &mut Random, saboteur: &Saboteur) -> Option<Look> {
         let options: &[&str] = if random.once_in(4) { &["--read-only"] } else { &[] };
         let done = self.vault.try_mount(options);
@@ -337,13 +343,13 @@ impl World {
             look.files.iter().for_each(|path| work_on(path, random));
         }
         assert!(mount.alive(), "the mount died:\n{}", self.vault.log_text());
-        // Not all that was done to damaged files can be stored, and umount would say so.
+        // Not everything written to damaged files can be stored, and umount would report that.
         drop(mount);
         Some(look)
     }
 }
 
-/// Changes a file: in state 1 for good, in state 2 in the middle of which the mount is killed.
+/// Modifies a file: completely in state 1; in state 2 the mount is killed halfway.
 fn change(path: &Path, states: &mut [Vec<u8>; 3], state: usize, random: &mut Random) {
     let file = OpenOptions::new().write(true).open(path).expect("open");
     let mut content = states[state - 1].clone();
@@ -359,7 +365,7 @@ fn change(path: &Path, states: &mut [Vec<u8>; 3], state: usize, random: &mut Ran
     states[state..].fill(content);
 }
 
-/// Does with a damaged file what programs do; only an end of the mount would be wrong.
+/// Uses a damaged file as programs would; only the end of the mount is a failure.
 fn work_on(path: &Path, random: &mut Random) {
     if let Ok(file) = options().read(true).write(true).open(path) {
         let _ = file.write_at(&random.bytes(100), random.below(500_000));
@@ -448,7 +454,7 @@ fn a_store_that_changes_under_a_mount_is_survived() {
         look.files.iter().for_each(|path| work_on(path, &mut random));
         assert!(mount.alive(), "the mount died:\n{}", world.vault.log_text());
         assert_eq!(fs::read(mount.join("witness")).expect("another file"), b"untouched");
-        // What was written over what somebody else changed may have been refused: umount says so.
+        // Some writes over externally modified files may have been refused, which umount would report.
         drop(mount);
         assert!(!world.vault.log_text().contains("panicked"), "{}", world.vault.log_text());
     }

@@ -1,4 +1,5 @@
-//! `lock` and `unlock`: programs wait and go on, and a locked mount's process has neither keys nor content.
+//! `lock` and `unlock`: programs wait and then continue, and the process of a locked mount has neither
+//! keys nor content in memory.
 
 mod secrets;
 use crate::support::{
@@ -38,7 +39,7 @@ fn unlock(vault: &Vault) {
     ok(Vault::program().arg("unlock").arg(&vault.mount_point).arg("--key-file").arg(&vault.key), 60);
 }
 
-/// Programs that read and write on a mount until they are stopped.
+/// Programs that read and write on a mount until stopped.
 #[derive(Default)]
 struct Load {
     stop: AtomicBool,
@@ -47,7 +48,7 @@ struct Load {
 }
 
 impl Load {
-    /// Reads a file of these bytes again and again: whole, and a little here and there.
+    /// Repeatedly reads a file with these bytes: completely, and in small random pieces.
     fn read(&self, path: &Path, bytes: &[u8]) {
         let mut random = Random::new("places");
         let mut part = vec![0; 10_000];
@@ -63,7 +64,7 @@ impl Load {
         }
     }
 
-    /// Writes a file again and again, and reads it.
+    /// Repeatedly writes a file and reads it back.
     fn write(&self, path: &Path, marker: &[u8]) {
         for round in 0.. {
             if self.stop.load(SeqCst) {
@@ -81,7 +82,8 @@ impl Load {
     }
 }
 
-/// Locks a mount under load with these options of `mount`, and searches its process for everything secret.
+/// Locks a mount under load with these `mount` options, and searches the memory of its process for all
+/// secrets.
 fn lock_under_load(options: &[&str]) {
     let vault = Vault::in_memory("aes-256-ctr");
     let mount = vault.mount_with(options);
@@ -91,20 +93,22 @@ fn lock_under_load(options: &[&str]) {
     let files = ["a", "b"].map(|name| mount.join(name));
     files.iter().for_each(|file| fs::write(file, &bytes).expect("write"));
     let written = mount.join("written");
-    // Another process: of what was written last some may be left in the buffers that the kernel's requests come in.
+    // Use a new process: some recently written data may remain in the buffers that receive the kernel's
+    // requests.
     let mount = mount.remount();
     let load = Load::default();
     thread::scope(|scope| {
         for file in &files {
             scope.spawn(|| load.read(file, &bytes));
         }
-        // Of content that programs write while the vault is locked the process has what the kernel handed over.
+        // Separate content: if programs write while the vault is locked, the process holds the data that
+        // the kernel has handed over.
         let other = random.bytes(64);
         let written = &written;
         let load = &load;
         scope.spawn(move || load.write(written, &other));
         wait_for("load", || load.done().0 > 2 && load.done().1 > 2);
-        // A kept handle, and content without a name.
+        // An open handle, and content without a name.
         let kept = File::open(&files[0]).expect("open");
         let nameless = File::options().read(true).write(true).create_new(true).open(mount.join("nameless"));
         let mut nameless = nameless.expect("open");
@@ -128,7 +132,7 @@ fn lock_under_load(options: &[&str]) {
         let done = lock(&mount, &[]);
         assert!(done.status.success(), "{}", done.stderr);
         let at_lock = load.done();
-        // Those of files that were new then, too.
+        // Include the secrets of files created since.
         let mut secrets = Secrets::of(&vault);
         secrets.add("content", &marker);
         let after = secrets.found_in(mount.pid);
@@ -151,7 +155,7 @@ fn lock_under_load(options: &[&str]) {
         nameless.read_exact_at(&mut whole, 0).expect("read");
         assert!(whole == content);
         load.stop.store(true, SeqCst);
-        // Programs that wait would keep the test from ending before.
+        // Asserted only now: after an earlier failure, waiting programs would keep the test from ending.
         assert_eq!(after, BTreeMap::new());
     });
     mount.unmount();
@@ -164,13 +168,13 @@ fn lock_under_load(options: &[&str]) {
 
 #[test]
 fn under_load_programs_wait_and_nothing_secret_is_left() {
-    // To look into the memory of the mount's process.
+    // Root is needed to read the memory of the mount's process.
     if ready_as_root(&[]) {
         lock_under_load(&[]);
     }
 }
 
-/// A mount with a file, locked.
+/// A mount with a file, in the locked state.
 fn locked(vault: &Vault) -> Mount<'_> {
     let mount = vault.mount();
     fs::write(mount.join("file"), "content").expect("write");
@@ -196,11 +200,11 @@ fn a_wrong_key_unlocks_nothing() {
     fs::write(&wrong, [1; 64]).expect("key file");
     let done = run(Vault::program().arg("unlock").arg(&vault.store).arg("--key-file").arg(&wrong), 60);
     assert_eq!(done.code(), 10, "{}", done.stderr);
-    // `info` says so, asked by the vault or the mount point, and does not wait.
+    // `info` reports the lock, for the vault and for the mount point, and does not block.
     for place in [&vault.store, &vault.mount_point] {
         assert!(info(place).contains(", locked\n"), "{place:?}");
     }
-    // One who waits is held, and ends when it is killed.
+    // A waiting program blocks, and ends when it is killed.
     let mut reader = Running::start(Command::new("cat").arg(mount.join("file")));
     wait_for("a program waits", || waits(reader.pid()));
     reader.kill();
@@ -214,7 +218,7 @@ fn info(place: &Path) -> String {
     ok(Vault::program().arg("info").arg(place), 60)
 }
 
-/// Whether a process waits for an answer of the kernel's that no signal but SIGKILL ends.
+/// Whether a process is in a wait that only SIGKILL can interrupt.
 fn waits(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['D', 'S']))
@@ -303,7 +307,7 @@ fn an_idle_vault_is_unmounted_once_nobody_uses_it() {
         let mount = vault.mount_with(options);
         fs::write(mount.join("file"), "content").expect("write");
         let file = fs::File::open(mount.join("file")).expect("open");
-        // Long enough for two tries.
+        // Long enough for two attempts.
         thread::sleep(Duration::from_secs(5));
         assert!(mount.alive() && is_mounted(mount.path()), "{options:?}: a program has a file open");
         drop(file);
@@ -313,7 +317,7 @@ fn an_idle_vault_is_unmounted_once_nobody_uses_it() {
     }
 }
 
-/// Nobody could unlock it any more for the programs that go on with their open files.
+/// If it were locked, nobody could unlock it again for the programs that still have files open.
 #[test]
 fn an_idle_vault_that_was_detached_is_not_locked() {
     idle_and_detached(|mount| kill_process(mount.pid, Signal::TERM).expect("kill"));
@@ -384,20 +388,20 @@ fn what_cannot_be_stored_keeps_a_vault_from_being_locked() {
     if !ready_as_root(&["mount"]) {
         return;
     }
-    // So large that a write reserves no place.
+    // Large enough that a write reserves no space in advance.
     let store = Disk::new("128m");
     let vault = Vault::at(&store.0.path().join("vault"), "aes-256-ctr");
     let mount = vault.mount();
     let path = mount.join("file");
     let file = File::create(&path).expect("create");
     file.sync_all().expect("sync");
-    // So little that it is not stored before something asks for that.
+    // Few enough bytes that nothing is flushed before it is requested.
     let bytes = Random::new("full").bytes(100_000);
     file.write_all_at(&bytes, 0).expect("write");
     let ballast = store.fill();
     let done = lock(&mount, &[]);
     assert!(!done.status.success(), "locked");
-    // The stored name, which says nothing to others.
+    // The stored name, which reveals nothing to others.
     let stored = fs::read_dir(&vault.store).expect("the store").flatten();
     let mut names = stored.map(|entry| entry.file_name().to_string_lossy().into_owned());
     assert!(names.any(|name| done.stderr.contains(&format!(": {name}: "))), "{}", done.stderr);
@@ -416,7 +420,8 @@ fn what_cannot_be_stored_keeps_a_vault_from_being_locked() {
     mount.unmount();
 }
 
-/// A program could not close what the kernel has gathered, nor be killed, until the vault is unlocked.
+/// A program could neither close the file nor be killed until the unlock, because of data in the
+/// kernel's write-back cache.
 #[test]
 fn with_write_back_a_lock_waits_for_no_writer() {
     if !ready(&[]) {
@@ -432,7 +437,7 @@ fn with_write_back_a_lock_waits_for_no_writer() {
     assert!(!is_locked(&mount));
     file.write_all(b"and more").expect("a refused lock changes nothing");
     drop(file);
-    // The kernel says so after close has returned.
+    // The kernel sends the release after close has returned.
     wait_for("the file to be closed", || lock(&mount, &[]).status.success());
     assert!(is_locked(&mount));
     unlock(&vault);
@@ -473,7 +478,7 @@ fn another_user_may_not_lock() {
     mount.unmount();
 }
 
-/// Any user can mount something that says to be a vault, and answer in the place of its process.
+/// Any user can mount something that claims to be a vault, and answer in place of its process.
 #[test]
 fn a_mount_of_another_user_is_told_no_key() {
     if !ready_as_root(&[]) {
@@ -498,7 +503,7 @@ fn a_mount_of_another_user_is_told_no_key() {
     assert!(!info(&vault.store).contains("locked"));
     assert_eq!(fake.heard(), [[0; 0]; 0]);
 
-    // It does not stand in the way of the vault's own mount.
+    // The fake does not obstruct the vault's own mount.
     let mount = locked(&vault);
     assert!(info(&vault.store).contains(", locked\n"));
     ok(Vault::program().arg("unlock").arg(&vault.store).args(key), 60);
@@ -506,7 +511,7 @@ fn a_mount_of_another_user_is_told_no_key() {
     mount.unmount();
     assert_eq!(fake.heard(), [[0; 0]; 0]);
 
-    // Root tells it what is no secret, by its mount point.
+    // Root may send it commands without secrets, addressed by its mount point.
     assert!(tell("lock", fake.path(), &[]).status.success());
     assert_eq!(fake.heard(), [[1, 1]]);
 }

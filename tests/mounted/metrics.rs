@@ -1,4 +1,4 @@
-//! `stat` shows what a mount has done, to its owner and root alone.
+//! `stat` shows a mount's activity, only to its owner and root.
 
 use crate::support::{
     command::{ok, run},
@@ -180,7 +180,7 @@ fn a_vault_on_a_fuse_filesystem_syncs_its_files_one_by_one() {
         return;
     }
     const FILES: usize = 40;
-    // More than the names that are noted before all of the store is synced at once.
+    // More than the limit of recorded names, beyond which the whole store is synced at once.
     const DIRS: usize = 600;
     let outer = Vault::new("aes-256-ctr");
     let below = outer.mount();

@@ -1,4 +1,5 @@
-//! Owning a file is enough, whatever its mode: an ordinary user's mount, beside a directory of the kernel's filesystem.
+//! Owning a file is enough, whatever its mode: an ordinary user's mount, compared with a directory on a
+//! kernel filesystem.
 
 use crate::support::{
     command::{ok, script, sh},
@@ -15,7 +16,7 @@ use std::{
 
 const PROGRAMS: [&str; 6] = ["setfacl", "getfacl", "setfattr", "rsync", "python3", "cksum"];
 
-/// Says how each command ends.
+/// Prints how each command ends.
 const SAID: &str = r#"
     set +e
     said() { label=$1; shift; result=0; out=$("$@" 2>&1) || result=$?; echo "$label: $result $out"; }
@@ -103,7 +104,7 @@ fn modes_survive_a_kill() {
     let modes = "cp /bin/true t; chmod 6755 t; echo x >w; chmod 200 w; echo x >r; chmod 444 r; mkdir -m 100 d; sync t; stat -c '%n %a' t w r d";
     let before = sh(mount.path(), modes, &[], 60);
     mount.kill();
-    // Opened files are recovered, which writes to them.
+    // Opening these files recovers them, which writes to them.
     let mut mount = vault.mount();
     for look in ["cat t r >/dev/null; stat -c '%n %a' t w r d", "stat -c '%n %a' t w r d"] {
         assert_eq!(sh(mount.path(), look, &[], 60), before);
@@ -119,7 +120,7 @@ fn only(store: &Path, is_dir: bool) -> PathBuf {
     found.find(|entry| entry.file_type().expect("type").is_dir() == is_dir).expect("stored").path()
 }
 
-/// Other programs, older versions and root store a mode as it is.
+/// Other programs, older versions and root store a mode unchanged.
 #[test]
 fn stored_modes_that_deny_the_owner_are_no_obstacle() {
     if !is_ordinary_user(&["setfattr"], 300) {
@@ -136,7 +137,7 @@ fn stored_modes_that_deny_the_owner_are_no_obstacle() {
         let mount = vault.mount();
         let look = |mount: &Mount| [mode(&mount.join("f")), mode(&mount.join("d"))];
         assert_eq!(look(&mount), [of_file, of_dir]);
-        // The kernel judges by the mode, and then asks for what it denies: through the owner's change of it.
+        // The kernel checks the mode, so the owner changes it to gain the access that it denies.
         for name in ["f", "d"] {
             let path = mount.join(name);
             let may = mode(&path);
@@ -154,7 +155,7 @@ fn stored_modes_that_deny_the_owner_are_no_obstacle() {
     }
 }
 
-/// A forged attribute may take rights from the owner, and gives none to others.
+/// A forged attribute may take rights from the owner, but gives none to others.
 #[test]
 fn what_is_stored_beside_a_mode_gives_nobody_rights() {
     if !is_ordinary_user(&[], 300) {

@@ -8,7 +8,7 @@ use crate::support::{
 };
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
-/// A made tree and a few thousand files that every system has.
+/// A generated tree, and a few thousand files that every system has.
 fn real_tree(dir: &Path) {
     tree::make(&dir.join("made"), &mut Random::new("tree"));
     fs::create_dir(dir.join("system")).expect("directory");
@@ -30,13 +30,14 @@ fn a_tree_comes_back_as_it_went_in() {
     sh("/", "cp -a \"$1\" \"$2\"", &[source.path(), &a], 300);
     sh("/", "rsync -aHAX \"$1/\" \"$2/\"", &[source.path(), &b], 300);
     let pack = "mkdir \"$2\"; touch -r \"$1\" \"$2\"; tar -C \"$1\" -S -cf - . | tar -C \"$2\" -xpf -";
-    // tar leaves sockets out and keeps whole seconds, so it copies without them and is compared by itself.
+    // tar skips sockets and stores whole seconds, so it gets a tree without sockets and is compared
+    // separately.
     sh("/", pack, &[&source.path().join("system"), &c], 300);
     let mount = mount.remount();
     tree::assert_same(source.path(), &a);
     tree::assert_same(source.path(), &b);
     sh("/", "tar -C \"$2\" -cf - . | tar -C \"$1\" -df -", &[&source.path().join("system"), &c], 300);
-    // A second pass over what is there, with some of it gone, sets it right again.
+    // A second run repairs an incomplete and modified copy.
     sh(&b, "rm -rf made/sizes; echo changed >>made/plain; rm made/special/linked", &[], 60);
     sh("/", "rsync -aHAX --delete --inplace \"$1/\" \"$2/\"", &[source.path(), &b], 300);
     let mount = mount.remount();
@@ -46,8 +47,9 @@ fn a_tree_comes_back_as_it_went_in() {
     mount.unmount();
 }
 
-/// Files of one size change places within a second, with their attributes: by whole seconds and sizes nothing changed. A tick of
-/// the clock is between any two writes: the time tells them apart.
+/// Files of equal size swap places, with their attributes, within a second: judged by whole seconds and
+/// size, nothing changed. At least one clock tick separates any two writes, so the timestamps tell them
+/// apart.
 #[test]
 fn a_copy_of_a_store_that_rsync_brings_up_to_date_is_whole() {
     if !ready(&["rsync", "setfattr", "getfattr"]) {
@@ -228,7 +230,7 @@ fn fio_reads_what_it_wrote() {
         ("mmap", "--ioengine=mmap --bsrange=4k-64k --blockalign=4k"),
         ("threads", "--ioengine=psync --bs=4k --numjobs=4"),
     ];
-    // A fake GPU takes its time for each of so many small requests.
+    // The fake GPU is slow for this many small requests.
     let size: u64 = if std::env::var_os("WARPCRYPT_TEST_ENGINE").is_some() { 1 << 20 } else { 8 << 20 };
     let fio = |name: &str, options: &str, more: &str| {
         let job = format!(
@@ -244,7 +246,7 @@ fn fio_reads_what_it_wrote() {
     for (name, options) in kinds {
         ok(&mut fio(name, options, "--verify_only=1"), 300);
     }
-    // The check itself must be able to fail.
+    // Make sure that the check itself can fail.
     let broken = fs::OpenOptions::new().write(true).open(mount.join("threads.1.0")).expect("fio's file");
     std::os::unix::fs::FileExt::write_all_at(&broken, &[0x77; 100], size / 2).expect("write");
     drop(broken);
@@ -260,7 +262,7 @@ fn postgresql_survives_a_restart() {
     }
     let vault = Vault::new("aes-256-ctr");
     let mount = vault.mount_with(&["--allow-other"]);
-    // A vault's root is its owner's alone until told otherwise.
+    // Only the owner may enter a vault's root by default.
     fs::set_permissions(mount.path(), fs::Permissions::from_mode(0o755)).expect("mode");
     let data = mount.join("data");
     fs::create_dir(&data).expect("directory");
@@ -290,7 +292,7 @@ const START: &str =
         trap 'pg_ctl -s -m immediate -D \"$1\" stop' EXIT;";
 const STOP: &str = "trap - EXIT; pg_ctl -s -w -m fast -D \"$1\" stop";
 
-/// Runs a script as an ordinary user; `$1` is the database, `$2` a directory outside the mount.
+/// Runs a script as an ordinary user. `$1` is the database, `$2` a directory outside the mount.
 fn postgres(data: &Path, outside: &Path, text: &str) {
     let whole = format!("PATH=\"$(pg_config --bindir):$PATH\"; cd \"$2\"; {text}");
     let mut command = Command::new("setpriv");

@@ -1,4 +1,5 @@
-//! Random operations on a mount and on a filesystem of the kernel in step: nothing may differ.
+//! Random operations performed in parallel on a mount and on a kernel filesystem: the results must be
+//! identical.
 
 mod side;
 mod steps;
@@ -24,10 +25,10 @@ use std::{
 use steps::{Op, any_op, any_op_of_a_user};
 use warpcrypt::crypto::cipher::Cipher;
 
-/// Sequences for each cipher, and operations in a sequence.
+/// Number of sequences per cipher, and of operations per sequence.
 const SEQUENCES: u32 = 100;
 const LENGTH: usize = 200;
-/// The same of an ordinary user.
+/// The same numbers for the run as an ordinary user.
 const SEQUENCES_OF_A_USER: u32 = 40;
 const LENGTH_OF_A_USER: usize = 400;
 
@@ -39,11 +40,11 @@ struct Pair<'v> {
 }
 
 impl Pair<'_> {
-    /// Runs one sequence on both; says at which step they differ.
+    /// Runs one sequence on both. An error names the step at which they differ.
     fn run(&mut self, ops: &[Op]) -> Result<(), String> {
         self.runs += 1;
         if !rustix::process::geteuid().is_root() {
-            rustix::process::umask(Mode::from_raw_mode(0o022)); // of the sequence before
+            rustix::process::umask(Mode::from_raw_mode(0o022)); // left by the previous sequence
         }
         let name = format!("run {}", self.runs);
         let places = [self.model.join(&name), self.mount_path().join(&name)];
@@ -84,7 +85,7 @@ fn compare<T: PartialEq + std::fmt::Debug>(
 }
 
 fn never_differs(cipher: &str, seed: u64) {
-    // To mount a tmpfs.
+    // Root is needed to mount a tmpfs.
     if !ready_as_root(&[]) {
         return;
     }
@@ -108,7 +109,7 @@ fn run_all(
 ) {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &random.bytes(32));
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    // For so long instead of a number of sequences.
+    // `TREE_SECONDS` replaces the number of sequences with a duration.
     let end = setting("TREE_SECONDS").map(|seconds| Instant::now() + Duration::from_secs(seconds));
     while end.map_or(pair.runs < sequences, |end| Instant::now() < end) {
         let mut ops = steps::start();
@@ -125,7 +126,7 @@ fn run_all(
     say(format_args!("{what}: {} sequences", pair.runs));
 }
 
-/// As an ordinary user, with modes that deny the owner, umasks, groups and ACLs.
+/// As an ordinary user, with modes that deny access to the owner, umasks, groups and ACLs.
 #[test]
 fn a_users_mount_never_differs() {
     let Some((model, _place)) = memory_of_ordinary_user(64 << 20, 3600) else { return };
@@ -140,7 +141,7 @@ fn a_users_mount_never_differs() {
     run_all("an ordinary user", pair, random, sequences, vec(any_op_of_a_user(), LENGTH_OF_A_USER));
 }
 
-/// Leaves operations out for as long as the rest still fails, for about a minute.
+/// Removes operations while the rest still fails, for at most about a minute.
 fn minimise(pair: &mut Pair, mut ops: Vec<Op>, mut why: String) -> (Vec<Op>, String) {
     let end = Instant::now() + Duration::from_secs(60);
     let mut piece = ops.len() / 2;
@@ -159,10 +160,10 @@ fn minimise(pair: &mut Pair, mut ops: Vec<Op>, mut why: String) -> (Vec<Op>, Str
     (ops, why)
 }
 
-/// A test for each cipher, so that they run side by side.
+/// One test per cipher, so that they run in parallel.
 macro_rules! never_differs {
     ($($cipher:ident: $name:ident),+) => {
-        const _: [Cipher; Cipher::ALL.len()] = [$(Cipher::$cipher),+]; // none is left out
+        const _: [Cipher; Cipher::ALL.len()] = [$(Cipher::$cipher),+]; // every cipher is listed
 
         $(
             #[test]

@@ -1,9 +1,9 @@
-//! `tools/vaultread.py`, the second implementation of the format, against the program.
+//! `tools/vaultread.py`, the second implementation of the format, compared with the program.
 
 use crate::support::{command::ok, is_proof, mounted::program_path, ready, source};
 use std::process::Command;
 
-/// Runs one test case of `tools/test_vaultread.py`, which makes vaults with the program.
+/// Runs one test case of `tools/test_vaultread.py`, which creates vaults with the program.
 fn agree(case: &str, seconds: u64) {
     if !ready(&["python3"]) {
         return;

@@ -1,4 +1,4 @@
-//! A plain directory shown in its stored form: copied, the copy is an ordinary vault.
+//! A plain directory shown in its stored form: a copy of that view is an ordinary vault.
 
 use crate::support::{
     command::{self, ok},
@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-/// A directory of plain files, with a configuration, as the `store` of a mount.
+/// A directory of plain files with a configuration, used as the `store` of a mount.
 fn plain(fill: impl FnOnce(&Path)) -> Vault {
     let vault = Vault::new("aes-256-ctr");
     fs::remove_dir_all(&vault.store).expect("the vault");
@@ -28,7 +28,7 @@ fn plain(fill: impl FnOnce(&Path)) -> Vault {
     vault
 }
 
-/// Copies the mounted view with this command, and asserts that the copy passes the check.
+/// Copies the mounted view with this command and checks the copy.
 fn copied(vault: &Vault, copy: &str) -> Vault {
     let other = Vault::new("aes-256-ctr");
     fs::remove_dir_all(&other.store).expect("the vault");
@@ -44,10 +44,11 @@ fn check(vault: &Vault) {
     ok(Vault::program().args(["check", "--full"]).arg(&vault.store).arg("--key-file").arg(&vault.key), 120);
 }
 
-/// Times are compared in nanoseconds: a directory made in the same second is given its time, too.
+/// Compares times in nanoseconds, so that a directory created within the same second also gets its time
+/// set.
 const RSYNC: &str = "rsync -aHX --modify-window=-1 \"$1/\" \"$2/\"";
 
-/// Attributes and ACLs of a directory, of a file with several names, and of a link.
+/// Sets attributes and ACLs on a directory, a file with several names, and a symlink.
 fn attributes(dir: &Path) {
     fs::create_dir(dir.join("known")).expect("directory");
     fs::write(dir.join("known/file"), b"content").expect("file");
@@ -79,9 +80,10 @@ fn a_copy_is_a_vault_with_the_same_content() {
         });
         let other = copied(&vault, copy);
         let mount = other.mount();
-        // The view has it as the vault's own.
+        // The view presents this file as the vault's own configuration.
         fs::remove_file(vault.store.join(".warpcrypt.reverse.json")).expect("configuration");
-        // That changed this directory's time, and a mount's lock file that of the vault.
+        // Removing it changed the directory's time, and the lock file of a mount changed that of the
+        // vault.
         let time = fs::metadata(mount.path()).and_then(|root| root.modified()).expect("time");
         File::open(&vault.store).and_then(|root| root.set_modified(time)).expect("time");
         tree::assert_same(&vault.store, mount.path());
@@ -131,7 +133,7 @@ fn a_changed_byte_moves_a_few_pages_and_an_unchanged_tree_moves_none() {
     assert_eq!(literal(&command::sh("/", again, &[view.path(), &other.store], 120)), 0);
     let file = File::options().write(true).open(vault.store.join("large")).expect("file");
     file.write_all_at(&[!content[20_000_000]], 20_000_000).expect("a byte");
-    std::thread::sleep(Duration::from_secs(2)); // The kernel may hold attributes of the view for a second.
+    std::thread::sleep(Duration::from_secs(2)); // The kernel may cache the view's attributes for a second.
     let moved = literal(&command::sh("/", again, &[view.path(), &other.store], 120));
     assert!((1..1 << 18).contains(&moved), "{moved} bytes moved");
     view.unmount();
@@ -143,7 +145,7 @@ fn a_changed_byte_moves_a_few_pages_and_an_unchanged_tree_moves_none() {
     mount.unmount();
 }
 
-/// The bytes that rsync sent as they are.
+/// Number of literal bytes in rsync's statistics.
 fn literal(stats: &str) -> u64 {
     let line = stats.lines().find_map(|line| line.strip_prefix("Literal data: ")).expect("statistics");
     line.split_whitespace().next().expect("a number").replace(',', "").parse().expect("a number")
@@ -174,7 +176,8 @@ fn attributes_are_the_same_each_time_and_bound_to_their_place() {
         let hex: String = plain.bytes().map(|byte| format!("{byte:02x}")).collect();
         first.contains(&hex)
     }));
-    // Both names of the linked file show the same, another file with the same attribute does not.
+    // Both names of the linked file show the same stored value; another file with the same attribute
+    // does not.
     let mut different = values.clone();
     different.sort_unstable();
     different.dedup();
@@ -275,7 +278,7 @@ fn equal_files_share_no_stored_page() {
     view.unmount();
 }
 
-/// A filesystem in memory, until this goes.
+/// A tmpfs, unmounted on drop.
 struct Memory(PathBuf);
 
 impl Memory {
@@ -292,7 +295,7 @@ impl Drop for Memory {
     }
 }
 
-/// Two filesystems give one number to two files.
+/// The two filesystems use the same inode number for different files.
 #[test]
 fn linked_files_of_two_filesystems_share_no_stored_page() {
     if !ready_as_root(&["mount"]) {
@@ -338,7 +341,8 @@ fn a_file_that_changes_while_it_is_read_is_not_mixed() {
     view.unmount();
 }
 
-/// Programs copy as many bytes as they were told, and the header page is that of the whole file.
+/// Programs copy exactly as many bytes as the reported size, and the header page matches a file of that
+/// size.
 #[test]
 fn a_file_that_grows_has_the_size_that_was_told() {
     if !ready(&[]) {
@@ -355,7 +359,7 @@ fn a_file_that_grows_has_the_size_that_was_told() {
     let mut last = path.metadata().expect("view").len();
     for _ in 0..5 {
         grow(10_000);
-        // The kernel still holds the old size for true.
+        // The kernel still has the old size cached.
         let mut file = File::open(&path).expect("view");
         let told = file.metadata().expect("view").len();
         assert_eq!(told, last + 10_000);
@@ -372,7 +376,7 @@ fn a_file_that_grows_has_the_size_that_was_told() {
     view.unmount();
 }
 
-/// Else a copy would lose what is beside it, or itself.
+/// Otherwise a copy would lose the entry or its siblings.
 #[test]
 fn what_cannot_be_looked_at_is_listed_and_fails_alone() {
     if !ready_as_root(&["rsync"]) {
@@ -388,7 +392,7 @@ fn what_cannot_be_looked_at_is_listed_and_fails_alone() {
     dead.kill_server();
     let view = vault.mount_with(&["--reverse"]);
     let shown: Vec<_> = fs::read_dir(view.path()).expect("view").map(|e| e.expect("entry").path()).collect();
-    // Three of the vault's own.
+    // Five entries, three of which are the vault's own files.
     assert_eq!(shown.len(), 5, "{shown:?}");
     let errors: Vec<_> = shown.iter().filter_map(|p| fs::symlink_metadata(p).err()).collect();
     assert!(matches!(&errors[..], [e] if e.raw_os_error() == Some(libc::ENOTCONN)), "{errors:?}");
@@ -396,7 +400,7 @@ fn what_cannot_be_looked_at_is_listed_and_fails_alone() {
     dead.kill();
 }
 
-/// A mount has 16 event loops at most, and the first read of a large file reads all of it.
+/// A mount has at most 16 event loops, and the first read of a large file reads the whole file.
 #[test]
 fn first_reads_of_large_files_keep_nobody_waiting() {
     if !ready_as_root(&[]) {
@@ -419,7 +423,7 @@ fn first_reads_of_large_files_keep_nobody_waiting() {
     let readers =
         handles.into_iter().map(|mut file| std::thread::spawn(move || file.read_exact(&mut [0; 4096])));
     let readers: Vec<_> = readers.collect();
-    // All of them wait by then, and the kernel holds no attributes any more.
+    // By then all readers are blocked and the kernel's cached attributes have expired.
     std::thread::sleep(Duration::from_secs(2));
     let (to, from) = channel();
     let config = view.join("warpcrypt.json");
@@ -478,7 +482,7 @@ fn linked_names_stay_one_file_when_the_kernel_forgets() {
     view.unmount();
 }
 
-/// The stored names of a directory's entries, those of its own files left out.
+/// Stored names of a directory's entries, without the vault's own files.
 fn stored_names(dir: &Path) -> Vec<PathBuf> {
     let is_own = |path: &PathBuf| {
         let name = path.file_name().expect("name").to_string_lossy().into_owned();
@@ -487,7 +491,7 @@ fn stored_names(dir: &Path) -> Vec<PathBuf> {
     fs::read_dir(dir).expect("view").map(|e| e.expect("entry").path()).filter(|p| !is_own(p)).collect()
 }
 
-/// What is known of long names from a listing is a guess.
+/// Long names remembered from a listing are only hints.
 #[test]
 fn a_long_name_is_never_that_of_another_file() {
     if !ready(&[]) {
@@ -517,14 +521,14 @@ fn a_long_name_is_never_that_of_another_file() {
         fs::rename(vault.store.join(below).join(&first), vault.store.join(below).join(&second))
             .expect("rename");
     }
-    std::thread::sleep(Duration::from_secs(2)); // The kernel may hold names of the view for a second.
+    std::thread::sleep(Duration::from_secs(2)); // The kernel may cache the view's names for a second.
     assert!(!at_one.exists() && !sidecar(at_one).exists(), "a name that is gone");
     let [now] = &stored_names(one)[..] else { panic!("names") };
     assert!(now != at_one && sidecar(now).exists());
     view.unmount();
 }
 
-/// The next copy would bring the old configuration back, and no file.
+/// The next copy would restore the old configuration without rewriting any file.
 #[test]
 fn a_copy_with_plain_names_gets_no_other_key() {
     if !ready_as_root(&["rsync"]) {
@@ -539,7 +543,7 @@ fn a_copy_with_plain_names_gets_no_other_key() {
     let done = copy.rotate(&[]);
     assert!(done.code() == 1 && done.stderr.contains("copy of a reverse view"), "{}", done.stderr);
     check(&copy);
-    // Any other vault with plain names does.
+    // Any other vault with plain names can be rotated.
     let done = Vault::with("aes-256-ctr", &["--names", "plain"]).rotate(&[]);
     assert_eq!(done.code(), 0, "{}", done.stderr);
 }
@@ -564,7 +568,7 @@ fn nothing_outside_of_the_plain_directory_shows_and_nothing_is_written() {
     let sub = sub.expect("the directory").path();
     let stored = store::walk(&sub).into_iter().find(|p| p.metadata().is_ok_and(|m| m.len() == 4096 + 6));
     let stored = stored.expect("the file");
-    // While the kernel knows the directory, a link takes its place.
+    // A symlink replaces the directory while the kernel has it cached.
     fs::rename(vault.store.join("sub"), vault.store.join("aside")).expect("rename");
     symlink(outside.path(), vault.store.join("sub")).expect("link");
     assert!(fs::read(&stored).is_err(), "a link was followed out of the plain directory");

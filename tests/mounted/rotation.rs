@@ -1,4 +1,4 @@
-//! Another master key, against somebody who has the old one and can write to the store.
+//! Rotating the master key, against an attacker who has the old key and can write to the store.
 
 use crate::support::{
     command::{ok, run, sh},
@@ -22,7 +22,8 @@ const WRONG_KEY: i32 = 10;
 const OWN: &[u8] = b"the owner's text";
 const FORGED: &[u8] = b"a forger's text!";
 
-/// A vault with the files "file" and "other", and a copy of it whose owner has the key of today.
+/// A vault with the files "file" and "other", and an attacker's copy of it that opens with the original
+/// key.
 struct Attacked {
     vault: Vault,
     copy: Vault,
@@ -44,7 +45,7 @@ impl Attacked {
         Attacked { vault, copy, _place: place }
     }
 
-    /// The copy's owner writes to the file, and puts what is stored of that in the place of the owner's.
+    /// Changes the file in the copy and plants the resulting stored file in the vault.
     fn forge(&self) {
         let mount = self.copy.mount();
         fs::write(mount.join("file"), FORGED).expect("write");
@@ -73,7 +74,7 @@ impl Attacked {
     }
 }
 
-/// The one file in the root that the vault made.
+/// The only regular file in the root that the vault did not create for itself.
 fn file_of(store: &Path) -> PathBuf {
     let entries = fs::read_dir(store).expect("list").map(|entry| entry.expect("entry"));
     let is_it = |entry: &fs::DirEntry| {
@@ -108,7 +109,7 @@ fn an_entry_under_no_key_holds_no_rotation_open_and_a_forgery_is_not_read() {
     }
 }
 
-/// A damaged file does hold it open. Nothing is gained by that.
+/// A damaged file does keep the rotation from finishing, but an attacker gains nothing from that.
 #[test]
 fn a_rotation_that_is_held_open_accepts_no_forgery() {
     if !ready(&["cp"]) {
@@ -144,7 +145,7 @@ fn a_rotation_that_is_held_open_accepts_no_forgery() {
         let mount = attacked.vault.mount();
         fs::remove_file(mount.join("directory/damaged")).expect("remove");
         mount.unmount();
-        // Unless the mount has come to the end already.
+        // The mount may already have finished the rotation.
         if attacked.is_rotating() {
             let done = run(&mut again, 60);
             assert_eq!(done.code(), 0, "{}", done.stderr);
@@ -167,7 +168,8 @@ fn walk_files(store: &Path) -> Vec<PathBuf> {
     crate::support::store::walk(store).into_iter().filter(|path| path.is_file() && own(path)).collect()
 }
 
-/// The old master key makes a configuration that counts as the newest, with a slot that the old secret opens, and an id of the root.
+/// With the old master key an attacker forges a configuration that counts as the newest, with a slot
+/// that the old secret opens, and an id for the root directory.
 #[test]
 fn a_forged_configuration_and_root_mount_nothing_and_replace_nothing() {
     if !ready(&["cp"]) {
@@ -198,7 +200,7 @@ fn a_forged_configuration_and_root_mount_nothing_and_replace_nothing() {
         }
         assert!(fs::read(place("warpcrypt.json")).expect("read") == good);
     }
-    // With its own id the vault is as it was.
+    // With its own directory id restored, the vault is unchanged.
     fs::write(&vault.key, &new_key).expect("key");
     fs::write(place("warpcrypt.dir"), own_id).expect("write");
     let mount = vault.mount();

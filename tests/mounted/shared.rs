@@ -1,4 +1,4 @@
-//! `mount --shared`: three mounts of one vault write to it at the same time.
+//! `mount --shared`: three mounts of one vault write to it concurrently.
 
 use crate::support::{
     command::{Running, ok, run},
@@ -25,7 +25,7 @@ use std::{
 const CHUNK: usize = 4096;
 const ALREADY_MOUNTED: i32 = 15;
 
-/// One vault with three places to mount it.
+/// Three vault handles with one store and separate mount points.
 fn places() -> [Vault; 3] {
     let vault = Vault::new("aes-256-ctr");
     let others = [vault.elsewhere(), vault.elsewhere()];
@@ -37,7 +37,7 @@ fn mount_all(places: &[Vault; 3]) -> [Mount<'_>; 3] {
     [0, 1, 2].map(|n| places[n].mount_with(&["--shared"]))
 }
 
-/// Unmounts all, and looks at every byte.
+/// Unmounts all, and verifies every byte.
 fn end(places: &[Vault; 3], mounts: [Mount<'_>; 3]) {
     mounts.into_iter().for_each(Mount::unmount);
     let vault = &places[0];
@@ -52,7 +52,8 @@ fn names(dir: &Path) -> HashSet<String> {
     fs::read_dir(dir).unwrap().map(name).collect()
 }
 
-/// All of a file in whole chunks: `fs::read` would look for more with a few bytes at the end, where another may just write.
+/// Reads a file in whole chunks. `fs::read` would probe for the end with a short read while another
+/// mount may be writing there.
 fn whole_chunks(path: &Path) -> Vec<u8> {
     let (file, mut read) = (File::open(path).unwrap(), vec![0; 400 * CHUNK]);
     let mut done = 0;
@@ -82,7 +83,7 @@ fn what_one_closes_the_others_see() {
             for other in &mounts {
                 assert!(fs::read(other.join(&dir).join(name)).unwrap() == vec![n as u8; 300_000]);
             }
-            // Shorter, longer, and in its place.
+            // Shorter, longer, and overwritten at the same size.
             for (size, byte) in [(5, 7), (10_000, 8), (10_000, 9)] {
                 fs::write(writer.join(&dir).join(name), vec![byte; size]).unwrap();
                 for other in &mounts {
@@ -92,7 +93,7 @@ fn what_one_closes_the_others_see() {
                 }
             }
         }
-        // As editors save a file.
+        // The way editors save a file.
         fs::write(writer.join(&dir).join("new"), "saved").unwrap();
         fs::rename(writer.join(&dir).join("new"), writer.join(&dir).join("a")).unwrap();
         for other in &mounts {
@@ -107,7 +108,7 @@ fn what_one_closes_the_others_see() {
         fs::remove_dir(other.join(&dir)).unwrap();
         assert!(names(writer.path()).is_empty());
     }
-    // A file that stays open: what is appended elsewhere is there for who goes on reading.
+    // Data appended elsewhere becomes visible through a file that stays open.
     fs::write(mounts[0].join("log"), "one\n").unwrap();
     let mut reader = File::open(mounts[1].join("log")).unwrap();
     let mut read = String::new();
@@ -182,7 +183,7 @@ fn whoever_reads_beside_a_writer_meets_no_error() {
         let file = OpenOptions::new().write(true).open(mounts[0].join("file")).unwrap();
         let start = std::time::Instant::now();
         let mut number = 1;
-        // It stays open, longer than a lease lasts.
+        // The writer keeps the file open for longer than a lease lasts.
         while start.elapsed().as_secs() < 4 {
             number += 1;
             written.store(number, SeqCst);
@@ -298,7 +299,7 @@ fn umount_waits_for_the_process_behind_a_mount_that_shares_a_vault() {
     assert!(!early, "umount returned while the process works");
     let done = umount.finish(NEVER);
     assert!(done.status.success() && !first.alive(), "{}", done.stderr);
-    // One that stands in another place, too, goes on, and one that was killed is not waited for.
+    // A mount that is also bound elsewhere keeps running. A killed one is not waited for.
     let bound = places[1].place_path().join("bound");
     fs::create_dir(&bound).unwrap();
     let bind = Command::new("mount").arg("--bind").arg(second.path()).arg(&bound).output();
@@ -348,6 +349,6 @@ fn what_cannot_be_shared_is_refused() {
     assert_eq!(fs::read(shared.join("file")).unwrap(), b"meanwhile");
     second.unmount();
     shared.unmount();
-    // Who comes at once waits for the last of them to end.
+    // A mount attempted right away waits for the last shared mount to end.
     vault.mount().unmount();
 }

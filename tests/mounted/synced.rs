@@ -1,7 +1,8 @@
-//! A store that another program keeps in step with a second one, file by file, while both are mounted. A read gives what was
-//! stored for that file or an error, and a write reaches the file that the program opened or fails.
+//! A store that another program keeps in sync with a second one, file by file, while both are mounted. A
+//! read returns data that was stored for that file or an error. A write reaches the file that the
+//! program opened, or fails.
 //!
-//! `ROUNDS=100 cargo test --release --test mounted synced` looks for longer.
+//! `ROUNDS=100 cargo test --release --test mounted synced` runs more rounds.
 
 mod world;
 
@@ -24,13 +25,13 @@ use std::{
 use tempfile::TempDir;
 use world::World;
 
-/// Operations of a round.
+/// Operations per round.
 const STEPS: usize = 400;
 
-/// A vault on a small ext4, which gives inode numbers away again at once.
+/// A vault on a small ext4, which reuses inode numbers immediately.
 struct Small {
     vault: Vault,
-    // Unmounted after the vault.
+    // Dropped, and so unmounted, after the vault.
     _disk: Ext4,
     _place: TempDir,
 }
@@ -48,20 +49,20 @@ fn ready() -> bool {
     ready_as_root(&["mkfs.ext4", "losetup"])
 }
 
-/// The stored file of a path in a mount.
+/// The stored file for a path in a mount.
 fn stored(vault: &Vault, path: &Path) -> PathBuf {
     by_inode(&vault.store)[&inode(path)].clone()
 }
 
-/// Puts `from` into the place of `to` in one step, as programs that copy do.
+/// Atomically replaces `to` with a copy of `from`, as copying programs do.
 fn replace(from: &Path, to: &Path) {
     let temporary = to.with_file_name(".copy");
     fs::copy(from, &temporary).expect("copy");
     fs::rename(&temporary, to).expect("rename");
 }
 
-/// Puts a copy of a stored file into its place that has the inode number of one that was removed. That is free once the mount has
-/// closed it.
+/// Replaces a stored file with a copy whose inode number is that of a removed file. The number becomes
+/// free once the mount has closed that file.
 fn replace_by_number(path: &Path, number: u64) {
     let given = (0..10_000).any(|_| {
         replace(path, path);
@@ -104,7 +105,7 @@ fn what_is_appended_by_a_name_that_went_does_not_reach_the_file_that_has_its_ino
     }
     let [x, other] = ["x", "other"].map(|name| stored(vault, &mount.join(name)));
     let mount = mount.remount();
-    // The kernel knows both names.
+    // The kernel has both names cached.
     assert_eq!(fs::metadata(mount.join("x")).unwrap().len(), 1);
     let number = inode(&x);
     fs::remove_file(&x).unwrap();
@@ -132,7 +133,7 @@ fn a_file_written_over_another_one_in_place_is_read_anew() {
     let number = inode(&f);
     fs::copy(&g, &f).unwrap();
     assert_eq!(inode(&f), number);
-    // The kernel says that a file was closed when it has time to: an opening before that joins the one that ends.
+    // The kernel sends releases asynchronously. An open before the release joins the ending one.
     wait_for("it is read anew", || {
         let content = fs::read(mount.join("f")).unwrap();
         assert!([[1; 9000], [2; 9000]].iter().any(|whole| content == whole));
@@ -175,7 +176,8 @@ fn a_name_that_another_program_took_away_does_not_lead_to_the_file_under_its_new
     }
     let [f, g] = ["f", "g"].map(|name| stored(vault, &mount.join(name)));
     let mount = mount.remount();
-    // The kernel knows the name. A file that is open is known by both; nobody can tell when the kernel has told of a close.
+    // The kernel has the name cached. An open file would be known by both names, and there is no way to
+    // tell when the kernel has sent the release.
     assert_eq!(fs::metadata(mount.join("f")).unwrap().len(), 1);
     fs::rename(&f, &g).unwrap();
     assert_eq!(fs::read(mount.join("g")).unwrap(), b"f");
@@ -221,7 +223,7 @@ fn what_file_managers_leave_in_a_directory_goes_with_it_and_other_files_are_name
         "{told}"
     );
     assert!(dir.join(".DS_Store").exists(), "nothing goes unless the directory does");
-    // It is as it was.
+    // The directory is unchanged.
     fs::write(mount.join("d/g"), "g").unwrap();
     assert_eq!(fs::read(mount.join("d/g")).unwrap(), b"g");
     fs::remove_file(mount.join("d/g")).unwrap();
@@ -230,7 +232,7 @@ fn what_file_managers_leave_in_a_directory_goes_with_it_and_other_files_are_name
     mount.unmount();
 }
 
-/// Two stores that are kept in step at random, each on a filesystem of its own.
+/// Two stores kept in sync at random, each on a separate filesystem.
 fn keep_in_step(what: &str, places: [&Path; 2]) {
     let rounds = setting("ROUNDS").unwrap_or(3);
     let mut random = Random::new(what);
@@ -267,7 +269,8 @@ fn two_stores_in_memory_are_kept_in_step_while_both_are_mounted() {
     keep_in_step("synced, tmpfs", [disks[0].0.path(), disks[1].0.path()]);
 }
 
-/// Whether an error says that the store has changed, or is damaged: any other one would be the mount's own mistake.
+/// Whether an error means that the store has changed or is damaged. Any other error would be the mount's
+/// own fault.
 fn is_expected(error: &std::io::Error) -> bool {
     let expected = [Errno::IO, Errno::STALE, Errno::NOENT, Errno::NOTEMPTY, Errno::EXIST];
     Errno::from_io_error(error).is_some_and(|errno| expected.contains(&errno))

@@ -1,5 +1,5 @@
-//! Several users on one mount, and a mount of a user without privileges. What users may do is compared with
-//! a directory of the kernel, step by step.
+//! Several users on one mount, and a mount by a user without privileges. What users may do is compared
+//! step by step with a directory on a kernel filesystem.
 
 use crate::support::{
     command::{copy_program, ok, run},
@@ -19,12 +19,12 @@ use std::{
 const ROOT: u32 = 0;
 const ANN: u32 = 61_001;
 const BOB: u32 = 61_002;
-/// A user that every system knows: fusermount3 asks for the name.
+/// A user that every system knows; fusermount3 looks up the name.
 const NOBODY: u32 = 65_534;
-/// A group that both belong to.
+/// A group that both users belong to.
 const TEAM: u32 = 61_100;
 
-/// Who does what, in a directory that everybody may write to.
+/// Commands, and the user who runs each, in a world-writable directory.
 const STEPS: &[(u32, &str)] = &[
     // Ownership and the umask.
     (ANN, "umask 022; echo ann >of-ann; mkdir dir-of-ann; ln -s of-ann link-of-ann; mkfifo pipe-of-ann"),
@@ -96,12 +96,12 @@ const STEPS: &[(u32, &str)] = &[
     (ANN, "chmod 600 of-ann"),
     (BOB, "getfattr --only-values -n user.a of-ann; setfattr -x user.a of-ann; mknod device c 1 3"),
     (ROOT, "mknod null c 1 3; chmod 666 null; stat -c '%A %t:%T' null"),
-    // What is open stays open.
+    // Open descriptors remain usable.
     (ANN, "exec 3>open; chmod 000 open; echo still >&3; rm -f open; echo more >&3; chmod 644 open"),
     (ROOT, "rm -rf dir-of-ann dir-of-bob shared; ls"),
 ];
 
-/// Runs a script as a user and tells everything that it said.
+/// Runs a script as a user and returns all of its output.
 fn act(dir: &Path, user: u32, script: &str) -> String {
     let mut command = Command::new("setpriv");
     let id = user.to_string();
@@ -111,7 +111,7 @@ fn act(dir: &Path, user: u32, script: &str) -> String {
     format!("{user} $ {script}\n{}{}exit {}\n", done.text(), done.stderr, done.code())
 }
 
-/// A directory that everybody may write to, with the sticky bit.
+/// A world-writable directory with the sticky bit.
 fn common_place(dir: PathBuf) -> PathBuf {
     fs::create_dir(&dir).expect("directory");
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o1777)).expect("mode");
@@ -139,10 +139,10 @@ fn users_may_do_what_they_may_elsewhere() {
     mount.unmount();
 }
 
-/// What root does to what permission bits forbid, step by step.
+/// Accesses by root that permission bits deny, step by step.
 const STEPS_OF_ROOT: &[&str] = &[
     "umask 027; echo a >f; mkdir d; echo b >d/g; mkfifo p; ln -s d/g l; cp /bin/true run; stat -c '%A %u:%g' *",
-    // Bits that forbid it to everybody but root.
+    // Mode bits that deny access to everybody except root.
     "chmod 000 f d; cat f; echo more >>f; cat f; ls d; cat d/g; cd d; pwd -P >/dev/null; echo c >h; rm h; cat l",
     "chmod 444 f; echo over >f; truncate -s 2 f; touch f; touch -d 2001-02-03 f; stat -c '%A %s %y' f",
     "chmod 555 d; touch d/new; mkdir d/sub; mv d/new d/sub/; ln d/g d/sub/g; rm -r d/sub; ls -A d",
@@ -150,7 +150,7 @@ const STEPS_OF_ROOT: &[&str] = &[
     "chmod 600 run; ./run; echo $?; test -x run; echo $?; test -w run -a -r run; echo $?; test -x p; echo $?",
     "chmod 001 run; ./run; echo $?; test -x run; echo $?; test -x d; echo $?; test -x f; echo $?; test -x l; echo $?",
     "chmod 755 run; ./run; echo $?; cd f; cd nothing; test -e nothing; echo $?; cd d/..; ls",
-    // What belongs to others, with the sticky bit.
+    // Files that belong to others, with the sticky bit.
     "chown 61001:61002 f d d/g; chmod 1700 d; echo mine >>d/g; rm d/g; touch d/x; chmod 604 f; stat -c '%A %u:%g' f d d/x",
     "chown -h 61002 l; stat -c %u l; chgrp 61100 d; chmod 2750 d; mkdir d/s; touch d/t; stat -c '%A %u:%g' d/s d/t",
     "chmod 6755 run; echo x >>run; stat -c %A run; chmod 6755 run; chown 61001 run; stat -c %A run; truncate -s 9 run",
@@ -178,7 +178,7 @@ fn permission_bits_bind_root_nowhere() {
     mount.unmount();
 }
 
-/// Whether the kernel compares permission bits on a mount, by its table.
+/// Whether the kernel checks permission bits on a mount, according to mountinfo.
 fn kernel_judges(mount: &Path) -> bool {
     let table = fs::read_to_string("/proc/self/mountinfo").expect("the kernel's table");
     let path = mount.to_str().expect("UTF-8");
@@ -204,8 +204,8 @@ fn a_mount_is_closed_to_others_until_they_are_allowed() {
     refused("ls mnt");
     refused("cat mnt/f");
     refused("echo x >mnt/g");
-    // One who has all of root's ids but the one for files, as a server that acts for others: the names that
-    // the kernel holds it may see, but not use.
+    // A process with all of root's ids except the filesystem id, like a server that acts for others. It
+    // may see the names that the kernel has cached, but not use them.
     let client = "import ctypes, os, sys
 os.chdir('mnt')
 os.stat('f')
@@ -262,7 +262,7 @@ fn who_is_given_an_open_file_may_write_and_close_it() {
     }
     let vault = Vault::new("aes-256-ctr");
     let mount = vault.mount();
-    // /bin/echo says it if what it wrote cannot be closed.
+    // /bin/echo reports an error if closing its output fails.
     let given = "setpriv --reuid 61001 --regid 61001 --clear-groups /bin/echo words >f; echo $?; cat f";
     let said = act(mount.path(), ROOT, given);
     assert!(said.ends_with("0\nwords\nexit 0\n"), "{said}");
@@ -287,7 +287,7 @@ os.close(fd)";
     ok(&mut home.warpcrypt(&["umount", "mnt"]), 60);
 }
 
-/// A place where a user without privileges has a vault, and a program to mount it with.
+/// A directory where a user without privileges has a vault, and a program to mount it with.
 struct Home {
     place: tempfile::TempDir,
     program: PathBuf,
@@ -307,7 +307,7 @@ impl Home {
         Home { place, program }
     }
 
-    /// The program, run by the user.
+    /// The program, run as the user.
     fn warpcrypt(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(arguments).uid(NOBODY).gid(NOBODY).current_dir(self.place.path());
@@ -349,7 +349,7 @@ fn a_user_mounts_without_privileges() {
             60,
         );
         assert!(said.ends_with(&format!("{NOBODY}:{NOBODY}\n")), "{said}");
-        // Not even root may enter; the kernel says so before anybody else is asked.
+        // Not even root may enter; the kernel refuses before it sends a request.
         assert!(fs::read(mnt.join("f1")).is_err());
         let other = act(home.place.path(), BOB, "ls mnt");
         assert!(other.contains("Permission denied"), "{other}");
@@ -391,7 +391,7 @@ fn root_lends_a_mount_to_a_user_whose_vault_it_is() {
         act(&home.mount_point(), NOBODY, "echo a >f && mkdir d && echo b >d/g && stat -c %u:%g f d d/g");
     assert!(said.ends_with("exit 0\n"), "{said}");
     ok(Command::new(&home.program).arg("umount").arg(home.mount_point()), 60);
-    // The user can go on alone.
+    // The user can also mount without allowing others.
     ok(&mut home.warpcrypt(&["mount", "v", "mnt", "--key-file", "key"]), 60);
     let said = act(home.place.path(), NOBODY, "cd mnt; cat f d/g; echo c >>f; rm -r d");
     assert!(said.ends_with("a\nb\nexit 0\n"), "{said}");

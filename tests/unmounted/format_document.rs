@@ -1,5 +1,5 @@
-//! `docs/format.md` against the code: every table there that is marked as checked, and the definitions of
-//! keys, MACs and SIV, computed here from the document's words with primitives alone.
+//! `docs/format.md` compared with the code: every table marked as checked, and the definitions of keys,
+//! MACs and SIV, computed here from primitives according to the document.
 
 use serde_json::Value;
 use std::{collections::BTreeSet, fmt::Debug, fs, path::Path};
@@ -35,7 +35,7 @@ use warpcrypt::{
 
 const DOCUMENT: &str = include_str!("../../docs/format.md");
 
-/// Rows of the table behind a mark, without its heading; cells trimmed, back-quotes taken off.
+/// Rows of the table after a marker, without its heading; cells are trimmed, and backquotes removed.
 fn table(mark: &str) -> Vec<Vec<&'static str>> {
     let mark = format!("<!-- checked: {mark} -->");
     let (_, behind) = DOCUMENT.split_once(&mark).unwrap_or_else(|| panic!("no {mark}"));
@@ -54,7 +54,7 @@ fn number(cell: &str) -> u64 {
     cell.parse().unwrap_or_else(|_| panic!("{cell:?} is no number"))
 }
 
-/// Two columns against named values: the same names in the same order, the same values.
+/// Compares two columns with named values: the same names in the same order, with the same values.
 fn compare<V: PartialEq + Debug>(mark: &str, code: &[(&str, V)], parse: impl Fn(&str) -> V) {
     let rows = table(mark);
     assert_eq!(rows.len(), code.len(), "{mark}");
@@ -63,7 +63,7 @@ fn compare<V: PartialEq + Debug>(mark: &str, code: &[(&str, V)], parse: impl Fn(
     }
 }
 
-/// A table of fields: offset, length, what. They follow each other without gaps.
+/// A table of fields: offset, length, meaning. Fields must follow each other without gaps.
 fn fields(mark: &str, total: usize) -> Vec<(usize, usize, &'static str)> {
     fields_from(mark, 0, total)
 }
@@ -137,7 +137,7 @@ fn limits() {
     compare("limits", &code, number);
 }
 
-/// The steps of writing and recovery, as the text numbers them: `**W1.**`.
+/// The numbers of the steps of writing and recovery in the text, such as `**W1.**`.
 fn steps() -> BTreeSet<&'static str> {
     let number = |part: &'static str| part.split(['.', ' ']).next().filter(|step| is_step(step));
     DOCUMENT.split("\n- **").filter_map(number).collect()
@@ -238,7 +238,7 @@ fn names_of_ciphers_and_integrity_functions() {
     }
 }
 
-/// What people should know of a cipher besides.
+/// Other documents mention every cipher family too.
 #[test]
 fn ciphers_in_other_documents() {
     for (path, text) in [
@@ -408,7 +408,7 @@ fn vectors() {
     assert_eq!(rows, found);
 }
 
-/// The integrity functions as the document words them.
+/// The integrity functions as defined by the document.
 fn integrity_function<const L: usize>(
     integrity: Integrity,
     key: &[u8],
@@ -432,10 +432,10 @@ fn integrity_function<const L: usize>(
     out
 }
 
-/// The tag of a head and a ciphertext.
+/// Computes the tag of a head and a ciphertext.
 type ExpectedTag<'a> = dyn Fn(&[u8], &[u8]) -> [u8; 16] + 'a;
 
-/// A chunk as the document words it: counter, ciphertext, tag.
+/// Checks a chunk against the document: counter, ciphertext, tag.
 fn check_chunk(
     keys: &ChunkKeys,
     cipher: Cipher,
@@ -573,7 +573,7 @@ fn links_and_attributes() {
     }
 }
 
-/// The configuration read as plain JSON, its slots and its MAC computed from the document.
+/// Reads the configuration as plain JSON, and computes its slots and MAC according to the document.
 #[test]
 fn a_configuration() {
     let cost = Argon2Cost { memory_kib: 16, passes: 1, lanes: 2 };

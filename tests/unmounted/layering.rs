@@ -1,5 +1,6 @@
-//! The rules of the module tree: which layer may use which, which modules may use one another, where `unsafe` may
-//! stand, and what may panic. The laboratory has no layers, but the last two are its own too.
+//! The rules of the module tree: which layer may use which, which modules may use one another, where
+//! `unsafe` is allowed, and which calls may panic. The laboratory has no layers, but the last two rules
+//! apply to it too.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Each layer and the layers that it may use.
+/// Each layer, and the layers that it may use.
 const MAY_USE: [(&str, &[&str]); 10] = [
     ("crypto", &[]),
     ("engine", &["crypto", "metrics"]),
@@ -21,12 +22,12 @@ const MAY_USE: [(&str, &[&str]); 10] = [
     ("cli", &["crypto", "engine", "format", "fuse", "hash", "metrics", "reverse", "store", "vault"]),
 ];
 
-/// Where the sources of the program and those of the laboratory lie.
+/// Source directories of the program and of the laboratory.
 const PROGRAM: &str = "src";
 const LABORATORY: &str = "benches/lab/src";
 
-/// Modules of one folder that use one another in a circle, and why they may. What stands below a module counts as
-/// that module.
+/// Modules in one folder that use one another in a circle, and the justification. Submodules count as
+/// part of their parent module.
 const CIRCLES: [(&str, &str); 4] = [
     ("crypto/hash/md6: compress compress_avx2 compress_avx512", "a dispatcher, and vectors of its own types"),
     ("crypto/hash: lanes lanes_avx2 lanes_avx512 lanes_vl", "a dispatcher, and vectors of its own types"),
@@ -34,7 +35,7 @@ const CIRCLES: [(&str, &str); 4] = [
     ("crypto: kuznyechik kuznyechik_avx2 kuznyechik_planes", "a dispatcher, and variants of its own types"),
 ];
 
-/// Files that may contain `unsafe`, and why it cannot be avoided there.
+/// Files that may contain `unsafe`, and why it is unavoidable there.
 const MAY_BE_UNSAFE: [(&str, &str); 33] = [
     ("cli/descriptors.rs", "close_range has no safe binding"),
     ("crypto/aes.rs", "calls functions that need processor features, after detecting them"),
@@ -71,7 +72,7 @@ const MAY_BE_UNSAFE: [(&str, &str); 33] = [
     ("vault/process.rs", "neither the allocator's settings nor signals to threads have a safe binding"),
 ];
 
-/// The same of the laboratory.
+/// The same list for the laboratory.
 const MAY_BE_UNSAFE_IN_LABORATORY: [(&str, &str); 2] = [
     ("device.rs", "the driver of the GPU is a C library"),
     (
@@ -80,14 +81,14 @@ const MAY_BE_UNSAFE_IN_LABORATORY: [(&str, &str); 2] = [
     ),
 ];
 
-/// A source file: its path below the folder of sources, and its code without comments and literals.
+/// A source file: its path relative to the source directory, and its code without comments and literals.
 struct Source {
     path: PathBuf,
     code: String,
 }
 
 impl Source {
-    /// The modules it lies in: `vault/file/state.rs` is in `vault`, `file`, `state`.
+    /// The path of the file's modules: `vault/file/state.rs` is in `vault`, `file`, `state`.
     fn module(&self) -> Vec<String> {
         let stem = self.path.with_extension("");
         let mut parts: Vec<String> = stem.iter().map(|p| p.to_string_lossy().into_owned()).collect();
@@ -98,7 +99,7 @@ impl Source {
     }
 }
 
-/// The sources below `folder`.
+/// All source files in `folder`.
 fn sources(folder: &str) -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut found = Vec::new();
@@ -118,7 +119,7 @@ fn sources(folder: &str) -> Vec<Source> {
     found
 }
 
-/// Drops comments and the content of string and character literals.
+/// Removes comments, and the content of string and character literals.
 fn code_only(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut code = Vec::with_capacity(bytes.len());
@@ -150,14 +151,14 @@ fn until(bytes: &[u8], end: &[u8]) -> usize {
     bytes.windows(end.len()).position(|w| w == end).unwrap_or(bytes.len())
 }
 
-/// The number of hashes if a raw string starts here.
+/// The number of hashes, if a raw string starts here.
 fn raw_string(bytes: &[u8]) -> Option<usize> {
     let after = bytes.strip_prefix(b"r")?;
     let hashes = after.iter().take_while(|&&b| b == b'#').count();
     (after.get(hashes) == Some(&b'"')).then_some(hashes)
 }
 
-/// Length of the string literal that starts here, quotes included.
+/// Length of the string literal that starts here, including the quotes.
 fn quoted(bytes: &[u8]) -> usize {
     let mut at = 1;
     while at < bytes.len() && bytes[at] != b'"' {
@@ -166,7 +167,7 @@ fn quoted(bytes: &[u8]) -> usize {
     at + 1
 }
 
-/// The top-level modules that a source names, by `crate::` or by enough `super::`.
+/// The top-level modules that a source names through `crate::` or a sufficient number of `super::`.
 fn uses(source: &Source) -> BTreeSet<String> {
     let code: String = source
         .code
@@ -262,11 +263,11 @@ fn unsafe_stands_only_where_the_list_allows_it() {
     }
 }
 
-/// Calls that end the thread if something is not as it must be.
+/// Calls that panic if an assumption does not hold.
 const MAY_PANIC: [&str; 6] =
     [".unwrap()", ".expect(", "panic!(", "unreachable!(", "todo!(", "unimplemented!("];
 
-/// The lines outside of tests that may panic and do not say, on the same line, why they never do.
+/// Lines outside tests that may panic without explaining on the same line why they never do.
 fn bare_panics(text: &str) -> Vec<&str> {
     let program = text.split("#[cfg(test)]").next().unwrap_or_default();
     let bare = |line: &&str| {
@@ -276,7 +277,7 @@ fn bare_panics(text: &str) -> Vec<&str> {
     program.lines().filter(bare).collect()
 }
 
-/// The names of the modules in files of their own that are compiled for tests only.
+/// Names of the modules in separate files that are compiled only for tests.
 fn test_modules(code: &str) -> Vec<&str> {
     let after = code.split("#[cfg(test)]").skip(1).filter_map(|rest| rest.trim_start().strip_prefix("mod "));
     after.filter_map(|rest| rest.split_once(';')).map(|(name, _)| name).filter(|n| !n.contains('{')).collect()
@@ -294,11 +295,12 @@ fn program(sources: &[Source]) -> Vec<&Source> {
     program
 }
 
-/// Adds the paths that a path or a tree of `use` names, each behind `before`; returns what follows it.
+/// Adds the paths in a path or `use` tree to `all`, each prefixed with `before`. Returns the remaining
+/// text.
 fn paths<'a>(text: &'a str, before: &[String], all: &mut Vec<Vec<String>>) -> &'a str {
     if let Some(mut rest) = text.strip_prefix('{') {
         loop {
-            // Behind a path may stand `as` and a name.
+            // A path may be followed by `as` and a name.
             rest = paths(rest.trim_start(), before, all).trim_start_matches(|c| c != ',' && c != '}');
             match rest.strip_prefix(',') {
                 Some(next) => rest = next,
@@ -318,7 +320,8 @@ fn paths<'a>(text: &'a str, before: &[String], all: &mut Vec<Vec<String>>) -> &'
     }
 }
 
-/// The modules that a source names by `crate`, `super` or `self`, each as far as it is one of `modules`.
+/// The modules that a source names through `crate`, `super` or `self`, each cut to its longest prefix in
+/// `modules`.
 fn named_modules(source: &Source, modules: &BTreeSet<Vec<String>>) -> BTreeSet<Vec<String>> {
     let code = source.code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let code =
@@ -438,7 +441,8 @@ fn panics_name_their_invariants(folder: &str) {
     }
 }
 
-/// The compiler lets it use nothing but the public interface, unless it takes a source of the program for its own.
+/// The compiler restricts the laboratory to the public interface, unless it includes a source of the
+/// program directly.
 #[test]
 fn the_laboratory_takes_no_source_of_the_program() {
     for source in sources(LABORATORY) {
@@ -452,7 +456,7 @@ fn has_word(code: &str, word: &str) -> bool {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == word)
 }
 
-/// The files that were scanned are real: known uses are found, in every way of writing them.
+/// The scan covers real files: known uses are found, in every syntax.
 #[test]
 fn the_scanner_sees_what_it_should() {
     let source = |path: &str, text: &str| Source { path: path.into(), code: code_only(text) };

@@ -1,5 +1,5 @@
-//! Tests that need no mount: documents and layers against the source, published vectors, stored vaults, and the kernels
-//! on the CPU.
+//! Tests that need no mount: documents and layers compared with the source, published vectors, stored
+//! vaults, and the kernels on the CPU.
 
 mod format_document;
 #[path = "../kernels/mod.rs"]

@@ -1,8 +1,9 @@
-//! Vaults that were made when the format became final, one of every cipher, integrity function and name mode: they
-//! open, and hold what they held.
+//! Vaults created when the format became final, one for every cipher, integrity function and name mode:
+//! they still open, and their content is unchanged.
 //!
-//! Each is a file in `tests/vaults/`: what stands in the store, as JSON, without the zeros. Those of a released format are never made anew;
-//! `cargo test --test unmounted vaults -- --ignored` makes them where there are none.
+//! Each is a file in `tests/vaults/` that contains the store as JSON, without zeros. Vaults of a
+//! released format are never regenerated; `cargo test --test unmounted vaults -- --ignored` creates only
+//! missing ones.
 
 use crate::support::say;
 use rustix::{fs::XattrFlags, io::Errno};
@@ -30,11 +31,11 @@ use warpcrypt::{
 
 const PASSWORD: &[u8] = b"a password";
 const KEY_FILE: &[u8] = b"0123456789abcdef";
-/// Of 32 zero bytes.
+/// The recovery key of 32 zero bytes.
 const RECOVERY: &str = "0000G-00005-0000N-0000A-0000T-0000F-0000Z-0000M-00004-0000H-00001-0000Y-0000E";
 const ATTRIBUTE: (&str, &[u8]) = ("user.note", b"a value");
 const TARGET: &str = "../one byte";
-/// Zeros of a stored file are left out in pieces of this size.
+/// Runs of zeros in a stored file are omitted in pieces of this size.
 const PIECE: usize = 64;
 
 fn vaults() -> PathBuf {
@@ -45,7 +46,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
 }
 
-/// The files of a vault: name and content.
+/// The files of a vault: names and contents.
 fn files() -> Vec<(String, Vec<u8>)> {
     let mut sparse = vec![0; 200 << 10];
     sparse[196 << 10..].copy_from_slice(&pattern(4096));
@@ -73,7 +74,7 @@ fn node(mode: u32) -> NewNode<'static> {
     NewNode::plain(mode, rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
-/// Makes a vault with all of it, opened by a password, a key file and a recovery key.
+/// Creates a vault with all of this content, and slots for a password, a key file and a recovery key.
 fn make(path: &Path, settings: Settings) {
     let slot = |secret| NewSlot {
         secret,
@@ -116,7 +117,7 @@ fn put(vault: &Vault, dir: &Dir, name: &str, content: &[u8]) {
     vault.sync_file(&file).unwrap();
 }
 
-/// Opens the vault with each of its keys and compares all that is in it.
+/// Opens the vault with each of its keys and compares everything in it.
 fn check(path: &Path, settings: Settings, attributes: bool) {
     let unlocks = [
         Unlock::Password(PASSWORD.to_vec().into()),
@@ -147,7 +148,7 @@ fn check(path: &Path, settings: Settings, attributes: bool) {
     }
 }
 
-/// The files of a directory, beside which `other` stands.
+/// Compares the files of a directory, which also contains `other`.
 fn compare(vault: &Vault, dir: &Arc<Dir>, other: &str) {
     let mut names: Vec<_> = vault.list(dir).unwrap().into_iter().map(|entry| entry.name).collect();
     names.sort();
@@ -165,7 +166,7 @@ fn compare(vault: &Vault, dir: &Arc<Dir>, other: &str) {
     }
 }
 
-/// A stored tree as JSON.
+/// Packs a stored tree as JSON.
 fn pack(root: &Path) -> Value {
     let mut entries = Vec::new();
     pack_below(root, Path::new(""), &mut entries);
@@ -200,7 +201,7 @@ fn pack_below(root: &Path, at: &Path, entries: &mut Vec<Value>) {
     }
 }
 
-/// What is not zero: offset and bytes.
+/// The nonzero parts: offsets and bytes.
 fn pieces(content: &[u8]) -> Value {
     let mut runs: Vec<(usize, Vec<u8>)> = Vec::new();
     for (number, piece) in
@@ -226,7 +227,8 @@ fn attributes(path: &Path) -> Map<String, Value> {
     .collect()
 }
 
-/// Puts a packed tree back, with holes where the zeros were. False if the store takes no attributes.
+/// Unpacks a tree, with holes in place of the zeros. Returns false if the store does not support
+/// attributes.
 fn unpack(entries: &Value, root: &Path) -> bool {
     let mut attributes = true;
     for entry in entries.as_array().unwrap() {
@@ -276,7 +278,7 @@ fn vaults_of_every_kind_open_as_they_were_made() {
     }
 }
 
-/// What is made, packed and put back is what is compared.
+/// A vault that is created, packed and unpacked equals what the other tests compare.
 #[test]
 fn a_vault_that_is_put_back_is_the_same() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -1,7 +1,8 @@
-//! A disk that remembers everything that was written to it, in order, and what it may hold after a power cut.
+//! A disk that records everything written to it, in order, and generates what it may contain after a
+//! power cut.
 //!
-//! The image is a FUSE mount of a single file, with a loop device over it. Every write, discard and flush is put into
-//! a log before it is answered: the log's length is the time.
+//! The image is a FUSE mount of a single file, with a loop device on top. Every write, discard and flush
+//! is logged before it is answered, so the length of the log serves as the clock.
 
 use super::disk;
 use crate::support::random::Random;
@@ -36,7 +37,7 @@ impl Server {
     }
 }
 
-/// Serves `image` as the file `at`, logging to `log`, until it is unmounted.
+/// Serves `image` as the file `at`, logging to `log`, until unmounted.
 pub fn serve(image: &Path, log: &Path, at: &Path) -> io::Result<()> {
     let image = File::options().read(true).write(true).open(image)?;
     let log = Mutex::new(File::options().create(true).append(true).open(log)?);
@@ -53,7 +54,7 @@ fn answer(reply: ReplyEmpty, done: io::Result<()>) {
 impl Filesystem for Server {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let wanted = InitFlags::FUSE_MAX_PAGES | InitFlags::FUSE_BIG_WRITES;
-        // Each of these keeps the kernel's own value where it refuses.
+        // If the kernel refuses a setting, its default remains.
         let _ = config.add_capabilities(wanted & config.capabilities());
         let _ = config.set_max_write(1 << 20);
         Ok(())
@@ -157,14 +158,14 @@ fn zero(file: &File, range: Range<u64>) -> io::Result<()> {
 /// One entry of a log.
 struct Record {
     what: u64,
-    /// Where it applies, and where its bytes lie in the log.
+    /// Affected range of the disk, and where the data is in the log.
     range: Range<u64>,
     data: Range<usize>,
-    /// The length of the log with it.
+    /// Length of the log including this record.
     end: u64,
 }
 
-/// How much of one write a power cut keeps or loses at once.
+/// Granularity at which a power cut keeps or loses parts of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Write,
@@ -172,17 +173,17 @@ pub enum Unit {
     Sector,
 }
 
-/// A log, and images of the moments in it, one after the other.
+/// A log, from which images of successive moments are generated.
 pub struct Log {
     bytes: Vec<u8>,
     records: Vec<Record>,
-    /// What is durable in any case after `applied` records.
+    /// Image with the writes that are certainly durable after `applied` records.
     durable: PathBuf,
     applied: usize,
 }
 
 impl Log {
-    /// The log at `path`, of a disk that was like `image`, which is used up, when the log began.
+    /// Reads the log at `path`. `image` is the disk's content when the log began; it is consumed.
     pub fn read(path: &Path, image: &Path) -> Log {
         let bytes = fs::read(path).expect("the block log");
         let mut records = Vec::new();
@@ -198,7 +199,7 @@ impl Log {
         Log { bytes, records, durable: image.to_path_buf(), applied: 0 }
     }
 
-    /// Random moments not before `from`, in order: numbers of records.
+    /// Random moments at or after `from`, in ascending order, as record counts.
     pub fn moments(&self, from: u64, count: usize, random: &mut Random) -> Vec<usize> {
         let first = self.records.partition_point(|r| r.end <= from);
         let among = (self.records.len() - first + 1) as u64;
@@ -207,13 +208,13 @@ impl Log {
         all
     }
 
-    /// The time of a moment.
+    /// The log length at a moment.
     pub fn time(&self, moment: usize) -> u64 {
         moment.checked_sub(1).map_or(0, |last| self.records[last].end)
     }
 
-    /// Writes to `out` what the disk may hold if the power goes at `moment`: everything up to the last flush, and
-    /// of what came later some.
+    /// Writes to `out` what the disk may contain if power fails at `moment`: everything up to the last
+    /// flush, and a random part of what followed.
     pub fn image(&mut self, moment: usize, unit: Unit, random: &mut Random, out: &Path) -> io::Result<()> {
         let flush = self.records[..moment].iter().rposition(|r| r.what == FLUSH).unwrap_or(0);
         let durable = File::options().write(true).open(&self.durable)?;
@@ -223,7 +224,7 @@ impl Log {
         self.applied = self.applied.max(flush);
         disk::copy(&self.durable, out);
         let image = File::options().write(true).open(out)?;
-        // Of ten writes this many are kept.
+        // Out of ten writes, keep this many.
         let kept = *random.one_of(&[0, 2, 5, 8, 9, 10]);
         for record in self.records[flush..moment].iter().filter(|r| r.what != FLUSH) {
             let len = record.range.end - record.range.start;
@@ -232,7 +233,7 @@ impl Log {
                 Unit::Page => 4096,
                 Unit::Sector => 512,
             };
-            // Most writes are whole even where some are torn.
+            // Most writes are whole even in an image where some are torn.
             let step = if random.once_in(4) { step } else { len };
             let mut start = record.range.start;
             while start < record.range.end {

@@ -1,4 +1,4 @@
-//! Filesystems for stores, in images behind loop devices.
+//! Filesystems for stores, in image files behind loop devices.
 
 use crate::support::command::{ok, run};
 use rustix::{
@@ -13,14 +13,14 @@ use std::{
     time::Duration,
 };
 
-/// Bytes of an image; XFS takes no less than 300 MiB.
+/// Size of an image in bytes; XFS requires at least 300 MiB.
 const SIZE: u64 = 512 << 20;
 
-/// The filesystems of stores, and the programs that make them.
+/// The tested filesystems, and the commands that create them.
 pub const FILESYSTEMS: [(&str, &[&str]); 3] =
     [("ext4", &["mkfs.ext4", "-q"]), ("xfs", &["mkfs.xfs", "-q"]), ("btrfs", &["mkfs.btrfs", "-q"])];
 
-/// Makes a filesystem in a new image.
+/// Creates a filesystem in a new image.
 pub fn make(filesystem: &str, image: &Path) {
     File::create(image).and_then(|f| f.set_len(SIZE)).expect("image");
     let (_, line) = FILESYSTEMS.iter().find(|(name, _)| *name == filesystem).expect("a filesystem");
@@ -37,7 +37,7 @@ impl Disk {
     pub fn mount(filesystem: &str, image: &Path, at: &Path) -> Result<Disk, String> {
         let options = if filesystem == "xfs" { "loop,nouuid" } else { "loop" };
         let mut said = String::new();
-        // Other programs may take the same loop device at the same time.
+        // Another program may grab the same loop device concurrently.
         for _ in 0..5 {
             let done =
                 run(Command::new("mount").args(["-t", filesystem, "-o", options]).arg(image).arg(at), 60);
@@ -50,7 +50,7 @@ impl Disk {
         Err(said)
     }
 
-    /// Has the kernel begin to write what it holds of some files, without waiting or flushing.
+    /// Makes the kernel start writing back its dirty pages of some files, without waiting or flushing.
     pub fn hurry(&self, files: &[PathBuf]) {
         for path in files {
             if let Ok(file) = File::open(path) {
@@ -62,7 +62,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // A killed process may be on its way out still.
+        // A killed process may not have exited yet.
         for _ in 0..200 {
             if unmount(&self.at, UnmountFlags::empty()).is_ok() {
                 break;
@@ -71,13 +71,13 @@ impl Drop for Disk {
         }
         let _ = unmount(&self.at, UnmountFlags::DETACH);
         if self.filesystem == "btrfs" {
-            // The next image may be another state of the same filesystem.
+            // The next image may be a different state of the same filesystem.
             run(Command::new("btrfs").args(["device", "scan", "--forget"]), 30);
         }
     }
 }
 
-/// Copies an image, leaving its holes.
+/// Copies an image, preserving its holes.
 pub fn copy(from: &Path, to: &Path) {
     let _ = fs::remove_file(to);
     ok(Command::new("cp").arg("--sparse=always").arg(from).arg(to), 60);

@@ -1,7 +1,8 @@
-//! What a program did to one file, how much of it was confirmed, and what a crash may therefore leave of it.
+//! The changes that a program made to one file, how many of them were confirmed, and the states that a
+//! crash may therefore leave.
 //!
-//! Everything written is made of words of 16 bytes, each naming its write and its place in the file. So a byte that
-//! belongs elsewhere, or to a write that was replaced long ago, says so.
+//! All written data consists of 16-byte words, each identifying its write and its position in the file.
+//! A byte that belongs elsewhere, or to a write that was replaced long ago, can therefore be recognised.
 
 use super::table::{Kind, Tally};
 use rustix::{
@@ -20,7 +21,7 @@ use std::{
 const CHUNK: usize = 4096;
 const WORD: u64 = 16;
 
-/// Tells when something was: the length of a block log. Where there is none, it is always 0.
+/// Timestamps events with the length of a block log, or 0 if there is no log.
 #[derive(Clone)]
 pub struct Clock(pub Option<PathBuf>);
 
@@ -32,14 +33,14 @@ impl Clock {
 
 /// A crash.
 pub struct Crash {
-    /// What began later than this cannot be there.
+    /// Changes that began later than this cannot be present.
     pub at: u64,
     /// Whether sectors of one page may differ in age.
     pub torn: bool,
 }
 
 impl Crash {
-    /// Of a process: nothing is lost that the kernel was given.
+    /// Crash of a process: nothing that the kernel received is lost.
     pub const KILL: Crash = Crash { at: u64::MAX, torn: false };
 }
 
@@ -55,27 +56,27 @@ struct Event {
     change: Change,
 }
 
-/// One file under one name.
+/// The history of one file under one name.
 pub struct History {
     pub path: PathBuf,
-    /// The part that this history is of; somebody else writes the rest.
+    /// The range that this history covers, if not all; another program writes the rest.
     pub part: Option<Range<u64>>,
     id: u32,
     begun: u64,
-    /// When its name was confirmed.
+    /// When its name was confirmed durable.
     named: Option<u64>,
-    /// When its removal began, and when that was confirmed.
+    /// When its removal began, and when the removal was confirmed.
     removing: Option<u64>,
     removed: Option<u64>,
     base: Vec<u8>,
     events: Vec<Event>,
-    /// How many events each sync confirmed, and when it had.
+    /// For each sync, the number of events that it confirmed, and when it completed.
     syncs: Vec<(usize, u64)>,
     written: u32,
     len: u64,
 }
 
-/// What is wrong with a file: of each kind the bytes, and the first place.
+/// Faults of a file: for each kind, the number of bytes and the first occurrence.
 #[derive(Default)]
 struct Faults(BTreeMap<Kind, (usize, String)>);
 
@@ -85,16 +86,16 @@ impl Faults {
     }
 }
 
-/// What a crash left of a file.
+/// State of a file after a crash.
 pub enum Found {
     Content(Vec<u8>),
     Nothing,
-    /// It is wrong and was reported.
+    /// The file is wrong, which was reported.
     Faulty,
 }
 
 impl History {
-    /// A file that is about to be made; `id` is its own.
+    /// A file about to be created, with a unique `id`.
     pub fn new(path: PathBuf, id: u32, clock: &Clock) -> History {
         History {
             path,
@@ -112,12 +113,12 @@ impl History {
         }
     }
 
-    /// Its size after all that was done.
+    /// Size after all events.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether nobody began to remove it.
+    /// Whether no removal was begun.
     pub fn is_wanted(&self) -> bool {
         self.removing.is_none()
     }
@@ -132,7 +133,7 @@ impl History {
 
     pub fn write(&mut self, file: &File, at: u64, len: u64, clock: &Clock) -> io::Result<()> {
         let tag = self.push(Change::Write(at..at + len), clock);
-        // O_DIRECT wants memory that begins with a page.
+        // O_DIRECT requires a page-aligned buffer.
         let mut bytes = vec![0; len as usize + CHUNK];
         let page = bytes.as_ptr().align_offset(CHUNK);
         let bytes = &mut bytes[page..][..len as usize];
@@ -145,7 +146,7 @@ impl History {
         file.set_len(size)
     }
 
-    /// Makes a hole inside the file, where that can be had.
+    /// Punches a hole inside the file, if the filesystem supports it.
     pub fn punch(&mut self, file: &File, range: Range<u64>, clock: &Clock) -> io::Result<()> {
         let (at, len) = (range.start, range.end - range.start);
         self.push(Change::Zero(range), clock);
@@ -165,12 +166,12 @@ impl History {
         Ok(())
     }
 
-    /// Its name is about to be removed.
+    /// Records that removal of the name begins.
     pub fn removing(&mut self, clock: &Clock) {
         self.removing.get_or_insert(clock.now());
     }
 
-    /// Its directory was synced.
+    /// Records that the directory was synced.
     pub fn directory_synced(&mut self, now: u64) {
         if self.removing.is_some() {
             self.removed.get_or_insert(now);
@@ -179,7 +180,7 @@ impl History {
         }
     }
 
-    /// Goes on from what a crash left.
+    /// Continues from what a crash left.
     pub fn rebase(&mut self, found: Vec<u8>) {
         self.len = found.len() as u64;
         self.base = found;
@@ -190,7 +191,7 @@ impl History {
         self.removed = None;
     }
 
-    /// The content after so many events.
+    /// Content after the first `count` events.
     fn replayed(&self, count: usize) -> Vec<u8> {
         let mut content = self.base.clone();
         for event in &self.events[..count] {
@@ -206,12 +207,12 @@ impl History {
         content
     }
 
-    /// All of it, as if there had been no crash.
+    /// Content after all events, as if there had been no crash.
     pub fn content(&self) -> Vec<u8> {
         self.replayed(self.events.len())
     }
 
-    /// Compares the file with all that a crash may have left of it.
+    /// Compares the file with everything that a crash may have left of it.
     pub fn check(&self, crash: &Crash, tally: &mut Tally) -> Found {
         let before = |time: Option<u64>| time.is_some_and(|t| t <= crash.at);
         if !before(Some(self.begun)) {
@@ -239,7 +240,7 @@ impl History {
         found.map_or(Found::Nothing, Found::Content)
     }
 
-    /// The file's bytes if it is there, and what is wrong with it.
+    /// Returns the file's bytes if it exists, and adds what is wrong to `faults`.
     fn compare(&self, crash: &Crash, count: usize, confirmed: &[u8], faults: &mut Faults) -> Option<Vec<u8>> {
         let before = |time: Option<u64>| time.is_some_and(|t| t <= crash.at);
         let found = match read(&self.path) {
@@ -265,7 +266,7 @@ impl History {
             format!("{} bytes, {} confirmed, {} written", found.bytes.len(), confirmed.len(), self.len);
         let size = found.bytes.len() as u64;
         let least = may.sizes.iter().map(|s| *s.start()).min().expect("a size");
-        // Who writes a part of a file does not know how far the rest goes.
+        // The writer of a part does not know how far the rest extends.
         if size < least || self.part.is_none() && !may.sizes.iter().any(|s| s.contains(&size)) {
             let kind = if size < least { Kind::Lost } else { Kind::Foreign };
             faults.add(kind, size.abs_diff(least) as usize, format!("a size it never had: {sizes}"));
@@ -273,7 +274,7 @@ impl History {
         for chunk in &found.unreadable {
             let range = (chunk * CHUNK) as u64..((chunk + 1) * CHUNK) as u64;
             if range.end <= part.start || part.end <= range.start {
-                continue; // of whoever writes that part
+                continue; // belongs to the writer of that part
             }
             let shared = range.start < part.start || part.end < range.end && self.part.is_some();
             let overwritten = range.start < confirmed.len() as u64 && later.iter().any(|e| e.touches(&range));
@@ -288,7 +289,7 @@ impl History {
         while let Some(start) = (from..found.bytes.len()).find(wrong) {
             let limit = if start < least as usize { least as usize } else { found.bytes.len() };
             let limit = limit.min(found.bytes.len());
-            // Some wrong bytes are right by chance.
+            // Join faults at most 64 bytes apart: some wrong bytes match by chance.
             let mut end = start;
             while let Some(more) = (end..limit.min(end + 64)).rev().find(wrong) {
                 end = more + 1;
@@ -300,7 +301,7 @@ impl History {
         Some(found.bytes)
     }
 
-    /// What wrong bytes are that stand where confirmed ones should, or where nothing was sure.
+    /// Classifies wrong bytes, either in confirmed data or where nothing was confirmed.
     fn name(&self, found: &[u8], range: Range<usize>, confirmed: bool) -> (Kind, String) {
         let absent = if confirmed { Kind::Lost } else { Kind::Zeros };
         if found[range.clone()].iter().all(|&b| b == 0) {
@@ -334,10 +335,10 @@ impl Event {
     }
 }
 
-/// What may be found in a file after a crash.
+/// Sizes and bytes that a file may have after a crash.
 struct May {
     sizes: Vec<RangeInclusive<u64>>,
-    /// For each byte found whether it was confirmed or written later.
+    /// For each byte found, whether it matches confirmed data or a later write.
     right: Vec<bool>,
 }
 
@@ -364,7 +365,7 @@ impl May {
                 Change::Size(size) => len..*size,
             };
             allow(zeros.start, &vec![0; zeros.end.saturating_sub(zeros.start) as usize]);
-            // A write may be there in part; a cut is done or not.
+            // A write may be present in part. A truncation is all or nothing.
             sizes.push(len.min(new)..=new);
             len = new;
         }
@@ -372,7 +373,7 @@ impl May {
     }
 }
 
-/// The size of a file after a change.
+/// File size after a change.
 fn grown(len: u64, change: &Change) -> u64 {
     match change {
         Change::Write(range) => len.max(range.end),
@@ -399,13 +400,13 @@ fn words(tag: u64, range: Range<u64>) -> Vec<u8> {
     all
 }
 
-/// Mixes bits; 0 stays 0, and no tag is.
+/// Mixes bits. Maps only 0 to 0, and no tag is 0.
 fn mix(tag: u64) -> u64 {
     let mixed = (tag ^ tag >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// A file's bytes, with zeros in the place of chunks that cannot be read.
+/// A file's bytes, with zeros in place of unreadable chunks.
 struct Bytes {
     bytes: Vec<u8>,
     unreadable: Vec<usize>,

@@ -1,4 +1,4 @@
-//! Programs at work in a directory, each on files of its own.
+//! Programs at work in a directory, each on its own files.
 
 use super::{
     history::{Clock, Crash, Found, History},
@@ -17,15 +17,15 @@ use std::{
 
 const MIB: u64 = 1 << 20;
 
-/// One program.
+/// A program.
 pub trait Work: Send {
-    /// Does one piece of work.
+    /// Performs one step of the workload.
     fn step(&mut self) -> io::Result<()>;
-    /// Compares everything with what the crash may have left, and goes on from there if it is to.
+    /// Compares all files with what the crash may have left, and continues from there if `goes_on`.
     fn settle(&mut self, crash: &Crash, goes_on: bool, tally: &mut Tally);
 }
 
-/// All programs, in directories below `root`, which are made.
+/// Creates all programs, each in a new directory below `root`.
 pub fn all(root: &Path, random: &mut Random, clock: &Clock) -> io::Result<Vec<Box<dyn Work>>> {
     let tasks: [(&str, Task); 7] = [
         ("appended", append),
@@ -54,8 +54,8 @@ pub fn all(root: &Path, random: &mut Random, clock: &Clock) -> io::Result<Vec<Bo
     Ok(all)
 }
 
-/// Has all of them work, each in a thread, until `end` returns; it is handed what to set before it kills anything.
-/// Returns what failed before that.
+/// Runs all programs, one thread each, until `end` returns. `end` must set the flag that it receives
+/// before it kills anything. Returns errors that occurred before the flag was set.
 pub fn drive(works: &mut [Box<dyn Work>], end: impl FnOnce(&AtomicBool)) -> Vec<String> {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -74,7 +74,7 @@ pub fn drive(works: &mut [Box<dyn Work>], end: impl FnOnce(&AtomicBool)) -> Vec<
     })
 }
 
-/// What a program needs.
+/// The resources of a program.
 struct Desk {
     dir: PathBuf,
     number: u32,
@@ -84,7 +84,7 @@ struct Desk {
 }
 
 impl Desk {
-    /// Makes a file; it is the last of `files` then.
+    /// Creates a file and appends it to `files`.
     fn create(&mut self, files: &mut Vec<History>, name: &str, flags: OFlags) -> io::Result<File> {
         self.made += 1;
         let path = self.dir.join(format!("{} {name}", self.made));
@@ -99,7 +99,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Removes files until `limit` are left, and confirms it now and then.
+    /// Removes files until `limit` remain, and occasionally confirms it with a sync.
     fn keep(&mut self, files: &mut [History], limit: usize) -> io::Result<()> {
         let count = files.iter().filter(|f| f.is_wanted()).count();
         if count > limit {
@@ -154,11 +154,11 @@ fn settle(files: &mut Vec<History>, crash: &Crash, goes_on: bool, tally: &mut Ta
         }
     };
     files.retain_mut(settled);
-    // Each is counted once.
+    // Remove faulty files so that each is counted only once.
     faulty.iter().for_each(|path| _ = fs::remove_file(path));
 }
 
-/// A log: records are appended, every few of them synced.
+/// A log: appends records, syncing every few of them.
 fn append(desk: &mut Desk, files: &mut Vec<History>) -> io::Result<()> {
     let file = match files.last().filter(|f| f.is_wanted() && f.len() < 3 * MIB) {
         Some(last) => options(OFlags::APPEND).open(&last.path)?,
@@ -181,7 +181,7 @@ fn append(desk: &mut Desk, files: &mut Vec<History>) -> io::Result<()> {
     Ok(())
 }
 
-/// A long file, written from one end to the other and rarely synced.
+/// A long file, written sequentially and rarely synced.
 fn stream(desk: &mut Desk, files: &mut Vec<History>) -> io::Result<()> {
     let file = desk.create(files, "stream", OFlags::empty())?;
     let stream = files.last_mut().expect("a file");
@@ -201,7 +201,7 @@ fn stream(desk: &mut Desk, files: &mut Vec<History>) -> io::Result<()> {
     desk.keep(files, 2)
 }
 
-/// The newest file, made with `size` bytes if there is none.
+/// The newest file, created with `size` bytes if there is none.
 fn table(desk: &mut Desk, files: &mut Vec<History>, size: u64, flags: OFlags) -> io::Result<File> {
     if let Some(last) = files.last() {
         return options(flags).open(&last.path);
@@ -214,7 +214,7 @@ fn table(desk: &mut Desk, files: &mut Vec<History>, size: u64, flags: OFlags) ->
     Ok(file)
 }
 
-/// Overwrites parts of a table, several between two syncs.
+/// Overwrites parts of a table, several times between two syncs.
 fn overwrite(desk: &mut Desk, files: &mut Vec<History>) -> io::Result<()> {
     const SIZE: u64 = 300 * 4096;
     let file = table(desk, files, SIZE, OFlags::empty())?;
@@ -236,12 +236,12 @@ fn overwrite_part(random: &mut Random, table: &mut History, file: &File, clock: 
     table.sync(file, random.once_in(2), clock)
 }
 
-/// The same without the kernel's cache, and the table grows.
+/// As `overwrite`, but with O_DIRECT and a growing table.
 fn overwrite_directly(desk: &mut Desk, files: &mut Vec<History>) -> io::Result<()> {
     if files.last().is_some_and(|f| f.len() > 4 * MIB) {
         desk.keep(files, 0)?;
         desk.sync_dir(files)?;
-        // The last crash may have kept it: what follows is another file.
+        // The table may have survived the last crash: start a new file.
         desk.create(files, "table", OFlags::DIRECT)?;
     }
     let file = table(desk, files, MIB, OFlags::DIRECT)?;
@@ -256,7 +256,8 @@ fn overwrite_directly(desk: &mut Desk, files: &mut Vec<History>) -> io::Result<(
     desk.sync_dir(files)
 }
 
-/// Two programs in one table: each overwrites and syncs its own half, which does not end between two chunks.
+/// Two programs share a table. Each overwrites and syncs its own half; the border between the halves is
+/// inside a chunk.
 fn share(desk: &mut Desk, files: &mut Vec<History>) -> io::Result<()> {
     const SIZE: u64 = 250 * 4096;
     const MIDDLE: u64 = SIZE / 2 + 1000;
@@ -291,7 +292,7 @@ fn share(desk: &mut Desk, files: &mut Vec<History>) -> io::Result<()> {
     })
 }
 
-/// Cuts, grows, fills and punches one file.
+/// Truncates, extends, fills and punches holes in one file.
 fn shape(desk: &mut Desk, files: &mut Vec<History>) -> io::Result<()> {
     let file = table(desk, files, 100_000, OFlags::empty())?;
     let shaped = &mut files[0];
@@ -313,7 +314,8 @@ fn shape(desk: &mut Desk, files: &mut Vec<History>) -> io::Result<()> {
     shaped.sync(&file, random.once_in(2), &desk.clock)
 }
 
-/// Many small files: some synced, each under its name only when the directory was, too.
+/// Many small files, some of them synced. A synced file's name is durable only once the directory is
+/// synced too.
 fn make(desk: &mut Desk, files: &mut Vec<History>) -> io::Result<()> {
     for _ in 0..=desk.random.below(10) {
         let name = if desk.random.once_in(4) { "long ".repeat(45) } else { "file".into() };
@@ -331,7 +333,7 @@ fn make(desk: &mut Desk, files: &mut Vec<History>) -> io::Result<()> {
     desk.keep(files, 150)
 }
 
-/// Replaces a document: a new file, synced, renamed over the old one.
+/// Replaces a document: writes a new file, syncs it and renames it over the old one.
 struct Replacer {
     desk: Desk,
     temporary: Vec<History>,
@@ -340,7 +342,7 @@ struct Replacer {
 
 struct Version {
     content: Vec<u8>,
-    /// When the renaming began, and when it was confirmed.
+    /// When the rename began, and when it was confirmed.
     begun: u64,
     sure: Option<u64>,
 }
@@ -369,7 +371,8 @@ impl Work for Replacer {
         if self.desk.random.once_in(3) {
             return Ok(());
         }
-        // That the old name is gone is not asked for: btrfs may bring it back with whatever was synced.
+        // The absence of the old name is not checked: btrfs may bring it back along with whatever was
+        // synced.
         self.desk.sync_dir(&mut [])?;
         self.versions.last_mut().expect("a version").sure = Some(self.desk.clock.now());
         Ok(())

@@ -1,10 +1,11 @@
-//! Real crashes: the process that serves a mount is killed while programs work in it, and power goes at any moment of
-//! what the store's disk was written. The store lies on ext4, XFS and btrfs in turn. What fsync confirmed must be
-//! there, and nothing that nobody wrote.
+//! Real crashes: the process that serves a mount is killed while programs work in it, and power fails at
+//! any moment in the sequence of writes to the store's disk. The store is on ext4, XFS and btrfs in
+//! turn. Everything that fsync confirmed must be present, and nothing that no program wrote.
 //!
-//! A few crashes are a test like any other. `KILLS` and `CUTS` say how many there are to be in all, `KILLS_ON` on which
-//! filesystem alone, `KILLS_OUT` names a directory for the table. `KILLS_BESIDE=gocryptfs,store` has gocryptfs do the
-//! same, and shows what the store's own filesystem makes of power cuts.
+//! By default this runs only a few crashes. `KILLS` and `CUTS` set the total numbers, `KILLS_ON`
+//! restricts the run to one filesystem, and `KILLS_OUT` names a directory for the results table.
+//! `KILLS_BESIDE=gocryptfs,store` also runs gocryptfs, and shows the effect of power cuts on the store's
+//! own filesystem.
 
 mod blocks;
 mod disk;
@@ -37,16 +38,16 @@ use vault::{Program, Vault, bound};
 
 const TEST: &str = "kills::what_was_confirmed_survives_kills_and_power_cuts";
 
-/// Set for the process that does the work: where it may.
+/// Set for the process that does the work: its directory.
 const PLACE: &str = "KILLS_PLACE";
 
-/// Set for the process that serves a disk: where that lies.
+/// Set for the process that serves a disk: the disk's directory.
 const SERVE: &str = "KILLS_SERVE";
 
-/// Power cuts made of one block log.
+/// Power cuts generated from one block log.
 const CUTS_OF_A_LOG: usize = 12;
 
-/// The longest block log.
+/// Maximum length of a block log in bytes.
 const LONGEST_LOG: u64 = 300 << 20;
 
 #[test]
@@ -58,8 +59,7 @@ fn what_was_confirmed_survives_kills_and_power_cuts() {
         work(&place);
     } else if ready() {
         let _alone = crate::alone();
-        // Whatever becomes of it, its mounts, loop devices and files go with it: they are in a mount namespace of its
-        // own.
+        // A private mount namespace removes the mounts and loop devices however the process ends.
         let place = tempfile::TempDir::with_prefix("warpcrypt-kills-").expect("directory");
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "setpriv", "--pdeathsig", "KILL"]);
@@ -85,7 +85,7 @@ fn ready() -> bool {
     run(Command::new("losetup").arg("-f"), 30).status.success() || skip("needs loop devices".into())
 }
 
-/// Adds to a command that it runs this test once more.
+/// Makes a command run this test again.
 fn again(command: &mut Command) -> &mut Command {
     command.arg(env::current_exe().expect("this program")).args(["--exact", TEST, "--nocapture"])
 }
@@ -113,7 +113,7 @@ fn work(place: &Path) {
                 scope.spawn(move || {
                     let of = |program: &Program| {
                         let mut ground = Ground::new(*program, filesystem, &place, &mut random);
-                        // Nobody serves the store that could be killed.
+                        // The bare store has no server process to kill.
                         let kills = (*program != Program::Store).then(|| ground.kills(kills));
                         kills.into_iter().chain([ground.cuts(cuts)])
                     };
@@ -126,7 +126,7 @@ fn work(place: &Path) {
     report(rows);
 }
 
-/// Ends the process if it takes longer: something hangs.
+/// Ends the process after `limit`, in case something hangs.
 fn give_up_after(limit: Duration) {
     thread::spawn(move || {
         sleep(limit);
@@ -154,7 +154,7 @@ fn report(mut rows: Vec<Tally>) {
     assert!(faults == 0, "{faults} faults");
 }
 
-/// What one program is tried on.
+/// The setup that one program is tested on.
 struct Ground<'a> {
     program: Program,
     filesystem: &'a str,
@@ -176,13 +176,14 @@ impl<'a> Ground<'a> {
         works.iter_mut().for_each(|work| work.settle(crash, goes_on, tally));
     }
 
-    /// Mounts and compares; an error is a fault, too.
+    /// Mounts the vault; an error counts as a fault.
     fn mount(&self, vault: &Vault, options: &[&str], tally: &mut Tally) -> Option<vault::Mount> {
         let mount = vault.mount(options);
         mount.map_err(|said| tally.fault(Kind::Refused, 0, format!("it does not mount: {said}"))).ok()
     }
 
-    /// Options of a mount. The relaxed durability mode promises less after power cuts.
+    /// Random mount options. Excludes the relaxed durability mode for power cuts, where it promises
+    /// less.
     fn options(&mut self, power: bool) -> &'static [&'static str] {
         const ALL: [&[&str]; 6] = [
             &[],
@@ -235,12 +236,12 @@ impl<'a> Ground<'a> {
         tally
     }
 
-    /// Kills it while what an earlier kill left is being recovered.
+    /// Kills the process while it recovers from an earlier kill.
     fn kill_while_reading(&mut self, mut mount: vault::Mount, vault: &Vault) {
         let pause = Duration::from_micros(self.random.below(40_000));
         thread::scope(|scope| {
             scope.spawn(|| {
-                // The mount goes away meanwhile.
+                // Errors are expected: the mount dies during this loop.
                 for dir in fs::read_dir(vault.work()).into_iter().flatten().flatten() {
                     for file in fs::read_dir(dir.path()).into_iter().flatten().flatten() {
                         let _ = fs::read(file.path());
@@ -252,9 +253,9 @@ impl<'a> Ground<'a> {
         });
     }
 
-    /// Kills it while the programs work, or while it is unmounted behind them.
+    /// Kills the process while the programs work, or while it is being unmounted under them.
     fn kill_at_work(&mut self, mut mount: vault::Mount, works: &mut [Box<dyn Work>], tally: &mut Tally) {
-        // Files are clean after three seconds.
+        // Files become clean after three seconds.
         let longest = *self.random.one_of(&[60, 60, 600, 600, 600, 600, 600, 600, 600, 600, 5_000]);
         let pause = Duration::from_millis(5 + self.random.below(longest));
         let unmounting = self.random.once_in(8).then(|| self.random.below(40_000));
@@ -310,7 +311,7 @@ impl<'a> Ground<'a> {
         let end = Instant::now() + Duration::from_millis(300 + self.random.below(1_500));
         let refused = load::drive(&mut works, |over| {
             while Instant::now() < end && clock.now() < LONGEST_LOG {
-                // Some of what is written goes to the disk before anybody asks for that.
+                // Start writing some of the data to the disk before anything requests it.
                 let mut files = walk(&self.store);
                 files.retain(|_| self.random.once_in(6));
                 disk.hurry(&files);
@@ -320,7 +321,7 @@ impl<'a> Ground<'a> {
         });
         refused.into_iter().for_each(|said| tally.fault(Kind::Refused, 0, said));
         if self.random.once_in(4) {
-            // Files become clean meanwhile.
+            // Files become clean during this time.
             sleep(Duration::from_secs(5));
         }
         if self.random.once_in(2) {
@@ -340,7 +341,7 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// Cuts the power at one moment and looks at what is there afterwards.
+    /// Cuts power at one moment and compares what remains.
     fn cut(&mut self, log: &mut Log, moment: usize, works: &mut [Box<dyn Work>], tally: &mut Tally) {
         let unit = *self.random.one_of(&[Unit::Write, Unit::Write, Unit::Page, Unit::Sector]);
         let crash = Crash { at: log.time(moment), torn: unit == Unit::Sector };
@@ -355,7 +356,7 @@ impl<'a> Ground<'a> {
         let Some(mount) = self.mount(&vault, &[], tally) else { return };
         let faults = tally.fault_count();
         Ground::settle(works, &crash, false, tally);
-        // What was recovered stays as it is.
+        // Recovered data must stay intact.
         if tally.fault_count() == faults && self.random.once_in(3) {
             mount.unmount().unwrap_or_else(|said| tally.fault(Kind::Refused, 0, said));
             let Some(_mount) = self.mount(&vault, &[], tally) else { return };

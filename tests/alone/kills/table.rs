@@ -1,25 +1,26 @@
-//! What was found, in numbers.
+//! The results, in numbers.
 
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt::Write};
 
-/// Ways to be wrong.
+/// Kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// It cannot be opened or read.
+    /// A file or chunk that cannot be opened or read.
     Unreadable,
-    /// Something confirmed is older than confirmed, or not there.
+    /// Confirmed data or names that are older than confirmed, or missing.
     Lost,
-    /// Zeros where no program wrote any, behind what was confirmed.
+    /// Zeros that no program wrote, outside of confirmed data.
     Zeros,
-    /// Bytes of another file, of another place, of before a cut, or of nobody.
+    /// Bytes that belong to another file, another position, or a state before a truncation, or that
+    /// nobody wrote.
     Foreign,
-    /// A file that was replaced as a whole is neither the old nor the new one.
+    /// An atomically replaced file that is neither the old nor the new version.
     Mixed,
-    /// A call failed, or a mount, though nothing was killed or full.
+    /// A call or a mount that failed although nothing was killed or full.
     Refused,
-    /// A chunk that was being overwritten while the power cut tore its page: reported, as documented.
+    /// A chunk that was being overwritten when the power cut tore its page: reported, as documented.
     Excepted,
 }
 
@@ -35,14 +36,14 @@ impl Kind {
     ];
 }
 
-/// Faults of one kind: files, or calls, and bytes.
+/// Faults of one kind: the number of files or calls, and of bytes.
 #[derive(Clone, Copy, Default, Serialize)]
 pub struct Count {
     pub faults: u64,
     pub bytes: u64,
 }
 
-/// What one program made of its crashes on one filesystem.
+/// Results of one program's crashes on one filesystem.
 #[derive(Clone, Default, Serialize)]
 pub struct Tally {
     pub program: String,
@@ -58,9 +59,9 @@ pub struct Tally {
     pub files: u64,
     pub faults: BTreeMap<Kind, Count>,
     pub seconds: f64,
-    /// Cuts after which the store's own filesystem could not be mounted.
+    /// Power cuts after which the store's own filesystem could not be mounted.
     pub no_store: u64,
-    /// The first faults, in words.
+    /// Descriptions of the first faults.
     pub details: Vec<String>,
 }
 
@@ -81,13 +82,13 @@ impl Tally {
         }
     }
 
-    /// All that is wrong.
+    /// Total number of faults, not counting excepted ones.
     pub fn fault_count(&self) -> u64 {
         self.faults.iter().filter(|(kind, _)| **kind != Kind::Excepted).map(|(_, c)| c.faults).sum()
     }
 }
 
-/// A table in Markdown.
+/// Formats the results as a Markdown table.
 pub fn markdown(rows: &[Tally]) -> String {
     let mut out = String::from("| | crashes | with faults | files | writes confirmed | MiB confirmed |");
     Kind::ALL.iter().for_each(|(_, name)| write!(out, " {name} |").expect("a string"));

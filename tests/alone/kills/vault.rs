@@ -1,4 +1,4 @@
-//! Encrypted directories of the programs that are compared, mounted by a child process that can be killed.
+//! Encrypted directories of the compared programs, mounted by a child process that can be killed.
 
 use crate::support::{
     command::{ended, ok, run},
@@ -19,7 +19,7 @@ use std::{
 pub enum Program {
     Warpcrypt,
     Gocryptfs,
-    /// None at all: what power cuts do to the store's own filesystem.
+    /// No encryption: shows the effect of power cuts on the store's own filesystem.
     Store,
 }
 
@@ -35,14 +35,14 @@ impl Program {
     }
 }
 
-/// A command that is killed with the thread that starts it.
+/// A command that is killed when the thread that starts it ends.
 pub fn bound(program: impl AsRef<Path>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(program.as_ref());
     command
 }
 
-/// An encrypted directory, and where it is mounted.
+/// An encrypted directory and its mount point.
 pub struct Vault {
     program: Program,
     store: PathBuf,
@@ -52,7 +52,7 @@ pub struct Vault {
 }
 
 impl Vault {
-    /// One that is made in `store`; `place` is for everything else.
+    /// Creates one in `store`; `place` holds everything else.
     pub fn make(program: Program, store: &Path, place: &Path) -> Vault {
         let vault = Vault::at(program, store, place);
         fs::create_dir(&vault.store).expect("the store");
@@ -69,7 +69,7 @@ impl Vault {
         vault
     }
 
-    /// One that is in `store` already.
+    /// Opens one that exists in `store`.
     pub fn at(program: Program, store: &Path, place: &Path) -> Vault {
         let [at, key, log] =
             ["mnt", "key", "log"].map(|name| place.join(format!("{}-{name}", program.name())));
@@ -78,12 +78,12 @@ impl Vault {
         Vault { program, store: store.join("vault"), at, key, log }
     }
 
-    /// The directory in the mount that is worked in.
+    /// The directory inside the mount where the programs work.
     pub fn work(&self) -> PathBuf {
         self.at.join("work")
     }
 
-    /// Mounts it; an error says why that failed.
+    /// Mounts it, or returns the reason for the failure.
     pub fn mount(&self, options: &[&str]) -> Result<Mount, String> {
         let mut command = bound(match self.program {
             Program::Warpcrypt => program_path(),
@@ -117,10 +117,10 @@ impl Vault {
     }
 }
 
-/// The longest that a killed process may take to end: what it had in the store's cache may be on its way.
+/// Maximum time for a killed process to exit: its data in the store's cache may still be being written.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A mounted vault. Dropping it kills the process and takes the mount away.
+/// A mounted vault. Dropping it kills the process and unmounts.
 pub struct Mount {
     child: Child,
     program: Program,
@@ -128,11 +128,12 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Kills the process; the dead mount stays.
+    /// Kills the process; the dead mount remains.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         if ended(&mut self.child, LIMIT).is_none() {
-            // It waits for an answer that it would have to give itself. This ends the wait.
+            // The process may be waiting for an answer from its own mount. Aborting the connection ends
+            // that wait.
             let _ = unmount(&self.at, UnmountFlags::FORCE);
             let _ = self.child.wait();
             panic!("{}: a killed process stays", self.program.name());
@@ -150,7 +151,7 @@ impl Mount {
         command
     }
 
-    /// Unmounts as a user does.
+    /// Unmounts the way a user does.
     pub fn unmount(mut self) -> Result<(), String> {
         let done = run(&mut self.unmounting(), 60);
         if !done.status.success() {

@@ -1,4 +1,5 @@
-//! A mount point that autofs holds: whoever uses it waits until the process group of its daemon has mounted there.
+//! An autofs mount point: every access blocks until the daemon's process group has mounted something
+//! there.
 
 use crate::support::{
     command::sh,
@@ -17,7 +18,8 @@ fn the_group_of_the_automounter_mounts() {
         return;
     }
     let vault = Vault::new("aes-256-ctr");
-    // The shell is the daemon: a program asks for the mount, and the shell's own group does not wait for it.
+    // The shell plays the daemon. A program triggers the mount; the shell's own process group does not
+    // block on it.
     let text = "mkfifo pipe; exec 3<>pipe
         mount -i -t autofs -o fd=3,pgrp=$$,minproto=5,maxproto=5,direct auto mnt
         setsid cat mnt/file >/dev/null & asks=$!

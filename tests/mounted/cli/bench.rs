@@ -1,4 +1,4 @@
-//! `bench` hands over to the laboratory that lies beside the program, or says where it comes from.
+//! `bench` runs the `warpcrypt-bench` program next to it, or says where to get it.
 
 use crate::support::{
     command::{copy_program, run},

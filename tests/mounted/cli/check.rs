@@ -1,4 +1,4 @@
-//! `check`: damage of every kind is named, and nothing else.
+//! `check`: damage of every kind is reported, and nothing else.
 
 use crate::{
     cli::{fails, text},
@@ -30,10 +30,10 @@ pub fn check(vault: &Vault, more: &[&str]) -> Command {
     command
 }
 
-/// Kind, path, first and last byte of a finding.
+/// Kind, path, and first and last byte of a finding.
 pub type Found = (String, String, Option<u64>, Option<u64>);
 
-/// Exit code, and what was found.
+/// Exit code and findings of a check.
 pub fn findings(vault: &Vault, full: bool) -> (i32, Vec<Found>) {
     let done = run(&mut check(vault, if full { &["--json", "--full"] } else { &["--json"] }), 60);
     let value: Value = serde_json::from_str(&done.text()).expect("JSON");
@@ -43,7 +43,7 @@ pub fn findings(vault: &Vault, full: bool) -> (i32, Vec<Found>) {
     (done.code(), value["findings"].as_array().expect("a list").iter().map(of).collect())
 }
 
-/// The stored file of a plain file of this size, which no other has.
+/// The stored file of the only plain file with this size.
 pub fn stored(vault: &Vault, size: u64) -> PathBuf {
     fn find(dir: &Path, len: u64) -> Option<PathBuf> {
         fs::read_dir(dir).expect("list").find_map(|entry| {
@@ -62,7 +62,7 @@ pub fn flip(path: &Path, at: u64) {
     file.write_all_at(&[byte[0] ^ 1], at).expect("write");
 }
 
-/// A vault with one file of each of these sizes in a folder, and a link.
+/// A vault with a folder that contains one file of each size, and a symlink.
 pub fn filled(sizes: &[u64]) -> Vault {
     let vault = Vault::new("aes-256-ctr");
     let mount = vault.mount();
@@ -201,10 +201,11 @@ fn an_interrupted_check_goes_on_where_it_was() {
         let running = Running::start(&mut check(&vault, &resume));
         sleep(Duration::from_millis(pause));
         let pid = Pid::from_raw(running.pid() as i32).expect("a process");
-        let _ = kill_process(pid, Signal::INT); // It may have ended.
+        let _ = kill_process(pid, Signal::INT); // It may have exited.
         let done = running.finish(Duration::from_secs(60));
         interrupted += u32::from(done.code() == 130 && state.exists());
-        // A little longer each time, until it gets to its end. A signal that comes too early ends it or has no effect.
+        // Wait a little longer each time, until the check completes. A signal that arrives too early
+        // kills it or has no effect.
         if ![130, -1].contains(&done.code()) && interrupted > 0 {
             break done;
         }
@@ -213,7 +214,7 @@ fn an_interrupted_check_goes_on_where_it_was() {
     assert_eq!(done.code(), 41, "{}", done.stderr);
     assert_eq!(done.text(), whole.text(), "after {interrupted} interruptions");
     assert!(!state.exists(), "nothing is left to resume");
-    // Another vault's file is refused.
+    // The state file of another vault is refused.
     fs::write(&state, "{}").expect("write");
     fails(&mut check(&vault, &["--full", "--resume", text(&state)]), 2, "not from an interrupted check");
 }
@@ -233,7 +234,7 @@ fn a_repair_gives_back_what_only_lost_its_frame() {
     assert!(done.text().contains("repaired") && done.text().contains("1 repaired"), "{}", done.text());
     assert_eq!(fs::metadata(stored(&vault, size)).expect("stat").modified().expect("mtime"), before);
     assert_eq!(findings(&vault, true), (0, vec![]));
-    // A stray is moved on request only, so that its directory can be removed.
+    // A stray file is moved only on request, so that its directory can then be removed.
     fs::write(vault.store.join("desktop.ini"), "x").expect("write");
     run(&mut check(&vault, &["--repair"]), 60);
     assert!(vault.store.join("desktop.ini").exists());
@@ -244,7 +245,7 @@ fn a_repair_gives_back_what_only_lost_its_frame() {
     mount.unmount();
 }
 
-/// Names as Syncthing, `rclone bisync` and clouds give them.
+/// Names as produced by Syncthing, `rclone bisync` and cloud clients.
 #[test]
 fn a_conflict_copy_is_told_with_its_original() {
     if !ready(&[]) {
@@ -259,7 +260,7 @@ fn a_conflict_copy_is_told_with_its_original() {
         let done = run(&mut check(&vault, &[]), 60);
         let text = done.text();
         assert!(text.contains("folder/of 3000") && text.contains("changed in two places"), "{text}");
-        // Some rename both versions, and nothing has the old name.
+        // Some programs rename both versions, so that no file has the original name.
         fs::rename(&file, &copy).expect("rename");
         let text = run(&mut check(&vault, &[]), 60).text().to_owned();
         assert!(text.contains("folder/of 3000") && text.contains("changed in two places"), "{text}");
@@ -270,7 +271,7 @@ fn a_conflict_copy_is_told_with_its_original() {
     assert!(text.contains("not a file of this vault") && !text.contains("two places"), "{text}");
 }
 
-/// The styles of conflict copies that programs are known to make.
+/// The known styles of conflict copy names.
 #[test]
 fn a_conflict_copy_in_any_style_is_told_with_its_original() {
     if !ready(&[]) {
@@ -315,7 +316,7 @@ fn a_conflict_copy_in_any_style_is_told_with_its_original() {
     }
 }
 
-/// Syncthing takes what follows the last dot of a stored name for its extension.
+/// Syncthing treats everything after the last dot of a stored name as its extension.
 #[test]
 fn a_conflict_copy_of_a_long_name_is_told_with_its_original() {
     if !ready(&[]) {
@@ -367,7 +368,7 @@ fn strays_that_say_where_they_come_from_are_told_so() {
         let done = run(&mut check(&vault, &["--json"]), 60);
         let report: Value = serde_json::from_str(&done.text()).expect("JSON");
         let findings = report["findings"].as_array().expect("a list");
-        // What was moved away before is left over.
+        // A file that was moved away earlier is a leftover.
         let found = findings.iter().find(|found| found["kind"] == "stray").expect("a stray");
         assert!(
             found["reason"].as_str().is_some_and(|reason| reason.starts_with(&says)),
@@ -396,18 +397,18 @@ fn a_root_without_its_id_gets_one() {
         names.sort();
         names
     };
-    // The id itself is there: every name is kept.
+    // The id itself is intact, so every name is kept.
     flip(&id, 20);
     fails(&mut check(&vault, &[]), 1, "check --repair");
     let done = run(&mut check(&vault, &["--full", "--repair"]), 60);
     assert_eq!(done.code(), 0, "{}", done.stderr);
     assert_eq!(names(&vault), ["folder", "link"]);
-    // It is not: the names are lost, and nothing else.
+    // The id is lost, so the names are lost, and nothing else.
     fs::remove_file(&id).expect("remove");
     let done = run(&mut check(&vault, &["--full", "--repair"]), 60);
     assert_eq!(done.code(), 0, "{}", done.stderr);
     assert_eq!(fs::metadata(&id).expect("stat").permissions().mode() & 0o777, 0o644);
-    // The folder, the link, and the report of the first repair.
+    // The folder, the symlink, and the report of the first repair.
     assert_eq!(names(&vault), ["recovered-1", "recovered-2", "recovered-3"]);
     assert_eq!(findings(&vault, true).0, 0);
 }

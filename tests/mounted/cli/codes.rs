@@ -1,4 +1,4 @@
-//! Every exit code, with the message that goes with it.
+//! Every exit code, with its message.
 
 use crate::{
     cli::{fails, file, in_namespace, mount_command, text, warpcrypt},
@@ -71,7 +71,7 @@ fn wrong_secrets() {
     let (store, mount) = (text(&vault.store), text(&vault.mount_point));
     let other = file(vault.place_path(), "other", &[1; 32]);
     fails(&mut command(&["mount", store, mount, "--key-file", &other]), 10, "wrong key file");
-    // With `auto` a thread may say meanwhile which engine there is.
+    // With `auto`, a background thread could print the engine in between.
     let in_foreground = ["--key-file", &other, "--foreground", "--engine", "cpu"];
     fails(command(&["mount", store, mount]).args(in_foreground), 10, "wrong key file");
     fails(&mut command(&["key", "recovery", store, "--key-file", &other]), 10, "wrong key file");
@@ -110,7 +110,7 @@ fn not_a_vault() {
     fails(&mut command(&["passwd", text(&vault.key)]), 12, "is not a vault");
 }
 
-/// The same change of both copies.
+/// Makes the same change to both copies.
 fn edit_configs(vault: &Vault, change: impl Fn(&mut Vec<u8>)) {
     for name in ["warpcrypt.json", "warpcrypt.json.copy"] {
         edit(&vault.store.join(name), &change);
@@ -217,14 +217,15 @@ fn busy_and_not_mounted() {
     let sleeper = Running::start(script(&vault.mount_point, "exec sleep 60").env("LC_ALL", "C"));
     thread::sleep(Duration::from_millis(200));
     fails(&mut command(&["umount", point]), 23, &format!("{} (sleep)", sleeper.pid()));
-    // Who asks is in the way too, as the shell that it was called from is: that one has to leave.
+    // The command itself and the shell that started it are also in the way. Only the other process must
+    // be listed.
     let sleeper_alone = format!("process {} (sleep).", sleeper.pid());
     fails(command(&["umount", "."]).current_dir(&vault.mount_point), 23, &sleeper_alone);
     drop(sleeper);
     mount.unmount();
 }
 
-/// A filesystem in memory of its own, mounted for the length of a test.
+/// A tmpfs that exists for the duration of a test.
 pub struct Tmpfs<'a>(&'a Path);
 
 impl<'a> Tmpfs<'a> {
@@ -275,12 +276,13 @@ fn full_disk() {
     assert!(!disk.join("other").exists(), "a failed init leaves its directory");
     let before = fs::read(vault.store.join("warpcrypt.json")).expect("configuration");
     fails(command(&["key", "recovery", text(&vault.store)]).args(key), 31, "no space left");
-    // Where nothing is written, nothing is left to be stored.
+    // If nothing is written, nothing remains to be stored.
     let mount = vault.mount();
     assert_eq!(fs::read_dir(mount.path()).expect("list").count(), 0);
     mount.unmount();
     assert_eq!(fs::read(vault.store.join("warpcrypt.json")).expect("configuration"), before);
-    // Where something is, whoever writes it hears of it, even if the lock file had to be made on the full disk.
+    // A failed write is reported to the writer, even if the lock file had to be created on the full
+    // disk.
     fs::remove_file(vault.store.join("warpcrypt.lock")).expect("remove");
     run(&mut script(&disk, "cat /dev/zero >> filler || true"), 30);
     let mount = vault.mount();
@@ -295,7 +297,7 @@ fn no_fuse() {
         return;
     }
     let vault = Vault::new(CIPHER);
-    // A namespace whose /dev has no fuse.
+    // A namespace in which /dev has no fuse.
     let hidden = |args: &[&str]| -> Done {
         let text = "mount -t tmpfs tmpfs /dev && exec \"$@\"";
         run(in_namespace(text).arg(program_path()).args(args), 60)
@@ -311,7 +313,7 @@ fn no_fuse() {
 #[test]
 fn no_gpu() {
     let vault = Vault::new(CIPHER);
-    // No driver is found here, whatever the machine has.
+    // No driver is found here, whatever the machine has installed.
     let nowhere = file(vault.place_path(), "libcuda.so.1", b"no library");
     let nowhere = Path::new(&nowhere).parent().expect("a directory");
     for args in [["--engine", "gpu"], ["-o", "engine=gpu"]] {
@@ -329,7 +331,7 @@ fn an_interrupted_init_leaves_nothing() {
     for (target, stays) in [(&new, false), (&empty, true)] {
         let mut init = command(&["init", text(target), "--password-file", &word]);
         let running = Running::start(&mut init);
-        // It is deriving the key by now: the directory is made before that.
+        // The directory is created before the key is derived, so key derivation is in progress by now.
         let start = Instant::now();
         while !target.exists() && start.elapsed() < Duration::from_secs(10) {
             thread::sleep(Duration::from_millis(2));

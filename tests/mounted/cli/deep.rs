@@ -1,4 +1,5 @@
-//! A tree that is deeper than the limit of open files and the longest path: commands walk through it without a mount.
+//! A tree deeper than both the open-file limit and the maximum path length: commands traverse it without
+//! a mount.
 
 use super::transfer::json;
 use crate::support::{
@@ -18,16 +19,16 @@ use std::{
     process::Command,
 };
 
-/// Levels of the tree. With Landlock the kernel looks at every level above what is opened.
+/// Levels of the tree. With Landlock the kernel checks every ancestor of a file that is opened.
 const SAMPLE: usize = 3000;
 const PROOF: usize = 8000;
-/// Levels from one with a file to the next.
+/// There is a file at every so many levels.
 const FILES: usize = 16;
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
-/// Open files of a command.
+/// Open-file limit of a command.
 const OPEN_MAX: &str = "1024";
 
-/// A directory that is removed in the end, level by level: the standard library would recurse.
+/// A directory tree that is removed level by level on drop; the standard library would recurse.
 struct Deep(PathBuf);
 
 impl Drop for Deep {
@@ -51,7 +52,7 @@ impl Drop for Deep {
     }
 }
 
-/// Removes all in a directory but directories that are not empty, and returns one of those.
+/// Removes everything in a directory except non-empty subdirectories, and returns one of those.
 fn remove_in(dir: &OwnedFd) -> Option<CString> {
     let names = Dir::read_from(dir)
         .expect("a directory")
@@ -63,7 +64,7 @@ fn remove_in(dir: &OwnedFd) -> Option<CString> {
     })
 }
 
-/// In each level a directory that goes on, and another one that a walk has to come back for.
+/// Each level has a directory that continues downwards, and another one that a traversal must return to.
 fn dig(top: &Path, levels: usize) {
     fs::create_dir(top).expect("a directory");
     let mut at = openat(CWD, top, DIRECTORY, Mode::empty()).expect("a directory");
@@ -79,7 +80,8 @@ fn dig(top: &Path, levels: usize) {
     }
 }
 
-/// The program, which may have few open files. Root would lift that limit.
+/// The program with a low open-file limit. Root could raise the limit again, so that privilege is
+/// dropped.
 fn limited() -> Command {
     let mut command = match rustix::process::geteuid().is_root() {
         true => {
@@ -126,6 +128,6 @@ fn a_tree_deeper_than_the_limit_of_open_files_is_walked() {
     assert_eq!(hashed.lines().count() as u64, files);
     fs::create_dir(&copy).expect("a directory");
     copied(&[&"export", &vault.store, &"/", &copy], all, files);
-    // Everything is there already, also the times that directories get last.
+    // Everything exists already, including the directory times, which are set last.
     copied(&[&"export", &vault.store, &"/", &copy], 0, 0);
 }

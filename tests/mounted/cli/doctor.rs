@@ -1,4 +1,4 @@
-//! `doctor`: what it says of this machine, and of one that lacks something.
+//! `doctor`: its report on this machine, and on one where something is missing.
 
 use crate::{
     cli::{in_namespace, users::Home, warpcrypt},
@@ -10,7 +10,7 @@ use crate::{
 };
 use serde_json::Value;
 
-/// The check of this name in a report.
+/// The check with this name in a report.
 fn check(report: &Value, name: &str) -> Value {
     let checks = report["checks"].as_array().expect("a list");
     checks.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("no {name}: {report}")).clone()

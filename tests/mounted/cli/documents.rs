@@ -1,4 +1,4 @@
-//! What is said about the program in several places is the same everywhere.
+//! Statements about the program that occur in several places agree with each other.
 
 use crate::{
     cli::{text, warpcrypt},

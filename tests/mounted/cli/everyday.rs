@@ -1,4 +1,4 @@
-//! What a person meets every day: places, first lines, and questions in the right order.
+//! Everyday use: file locations, first lines of output, and the order of prompts.
 
 use crate::{
     cli::{
@@ -14,7 +14,7 @@ use crate::{
 };
 use std::process::Command;
 
-/// A vault that opens with the password `word`, too.
+/// A vault that can also be opened with the password `word`.
 fn with_password() -> Vault {
     let vault = Vault::new("aes-256-ctr");
     let word = file(vault.place_path(), "word", b"word\n");
@@ -80,7 +80,7 @@ fn on_a_terminal_a_mount_says_where_it_is() {
 #[test]
 fn a_mistake_is_told_before_a_password_is_asked_for() {
     let vault = with_password();
-    // Without a terminal, a question would end it with 2.
+    // Without a terminal, a prompt would make it exit with code 2.
     let asked = |args: &[&str]| {
         let mut command = Command::new("setsid");
         command.arg("-w").arg(program_path()).args(args);

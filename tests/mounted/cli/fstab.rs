@@ -1,4 +1,4 @@
-//! Mounts as people know them from other filesystems: options after `-o`, mount(8), `/etc/fstab`.
+//! Mounts in the ways known from other filesystems: options after `-o`, mount(8), `/etc/fstab`.
 
 use crate::{
     cli::{fails, file, in_namespace, mount_command, text},
@@ -15,13 +15,13 @@ use std::{fs, process::Command};
 const HELPER: &str = "mount-scripts/mount.fuse.warpcrypt";
 const UMOUNT_HELPER: &str = "mount-scripts/umount.fuse.warpcrypt";
 
-/// A PATH by which the program under test is found.
+/// A PATH that leads to the program under test.
 fn path() -> String {
     let program = program_path().parent().expect("a folder").to_owned();
     format!("{}:/usr/bin:/bin", program.display())
 }
 
-/// The line of the mount table that has the vault's mount point.
+/// The mount table's line for the vault's mount point.
 fn table_line(vault: &Vault) -> String {
     let table = fs::read_to_string("/proc/self/mounts").expect("table");
     table.lines().find(|l| l.contains(text(&vault.mount_point))).expect("mounted").to_owned()
@@ -50,14 +50,15 @@ fn options_of_fstab() {
         "{line}"
     );
     assert!(vault.log_text().contains("mounted"), "{}", vault.log_text());
-    // What mount(8) makes of `mount -o remount,ro` and of `remount,rw`: a remount keeps what it does not name.
+    // The options that mount(8) passes for `mount -o remount,ro` and `remount,rw`: a remount keeps flags
+    // that it does not name.
     fs::write(vault.mount_point.join("file"), "before").expect("write");
     for (change, writable) in [("ro", false), ("rw", true)] {
         let line = mount_with(&format!("{change},remount,key-file={}", text(&vault.key)));
         assert!(line.contains(&format!(" {change},nosuid,nodev,noexec")), "{line}");
         assert_eq!(fs::write(vault.mount_point.join("file"), "after").is_ok(), writable);
     }
-    // What a remount cannot change is refused, unless it is as it was.
+    // An option that a remount cannot change is refused, unless its value is the current one.
     let mut command = Command::new(source(HELPER));
     command
         .arg(&vault.store)
@@ -67,7 +68,7 @@ fn options_of_fstab() {
     let refused = run(&mut command, 60);
     assert!(refused.code() == 32 && refused.stderr.contains("`cache=direct`"), "{}", refused.stderr);
     assert!(mount_with("remount,user_id=0,x-a,password-command=echo a\\,b").contains(" rw,"));
-    // An argument relative to the working directory, and with a slash behind it.
+    // A path relative to the working directory, with a trailing slash.
     let mut umount = Vault::program();
     ok(umount.current_dir(vault.place_path()).args(["umount", "mnt/"]), 60);
     wait_for("the end is logged", || vault.log_text().contains("all of it is stored"));
@@ -140,7 +141,7 @@ fn a_password_command_with_a_comma() {
     ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
 }
 
-/// What `mount -t fuse warpcrypt#VAULT MOUNT` calls.
+/// The command that `mount -t fuse warpcrypt#VAULT MOUNT` runs.
 #[test]
 fn mount_fuse_finds_the_program() {
     if !ready_as_root(&["mount.fuse3"]) {
@@ -156,8 +157,8 @@ fn mount_fuse_finds_the_program() {
     ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
 }
 
-/// mount(8) and umount(8) look for the helpers in /sbin and for the program in the usual places: in a mount namespace
-/// of its own a test can put them there.
+/// mount(8) and umount(8) look for the helpers in /sbin and for the program in the usual directories. In
+/// a private mount namespace a test can install them there.
 fn installed(vault: &Vault, script: &str) -> String {
     let sbin = vault.place_path().join("sbin");
     fs::create_dir(&sbin).expect("mkdir");
@@ -181,7 +182,7 @@ fn umount_of_the_system_waits_until_all_is_stored() {
         return;
     }
     let vault = Vault::new("aes-256-ctr");
-    // A lock that is free at once says that umount(8) waited for all that was to be stored.
+    // That the lock is free immediately shows that umount(8) waited until all data was stored.
     let script = "
         mount -t tmpfs tmpfs /run
         for way in mnt mnt/ $PWD/mnt; do

@@ -1,4 +1,4 @@
-//! `export` to a disk that takes the files, and not their attributes.
+//! `export` to a disk that has space for the files, but not for their attributes.
 
 use crate::{
     cli::transfer::{command, counts, json, place},
@@ -8,10 +8,10 @@ use rustix::fs::{XattrFlags, getxattr, setxattr};
 use serde_json::Value;
 use std::{fs, path::Path};
 
-/// Files with an attribute that takes a block of its own.
+/// Files with an attribute that needs a separate block.
 const FILES: u64 = 500;
 const VALUE: usize = 3000;
-/// More than ext4 keeps for one file, whatever room there is.
+/// More than ext4 stores for one file, however much space there is.
 const TOO_LONG: usize = 5000;
 
 fn set(path: &Path, value: &[u8]) {

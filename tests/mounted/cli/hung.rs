@@ -1,4 +1,4 @@
-//! Beside a mount whose process does not answer, or is not what it says.
+//! Commands next to a mount whose process does not answer, or that is not what it claims to be.
 
 use crate::{
     cli::{
@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-/// A process that is stopped until this is dropped.
+/// A process that stays stopped until this is dropped.
 struct Stopped(Pid);
 
 impl Stopped {
@@ -39,7 +39,7 @@ impl Drop for Stopped {
     }
 }
 
-/// The store of one vault lies in the mount that hangs: to look at it would mean to wait.
+/// The store of one vault is inside the hanging mount, so looking at it would block.
 #[test]
 fn a_mount_that_hangs_keeps_nobody_from_finding_another() {
     if !ready(&[]) {
@@ -84,7 +84,7 @@ fn nobody_waits_for_the_answer_of_a_mount_that_hangs() {
     mount.unmount();
 }
 
-/// A signal as Ctrl-C sends it ends a command long before it would give up.
+/// A SIGINT, as sent by Ctrl-C, ends a command long before its timeout.
 #[track_caller]
 fn is_interrupted(running: Running) {
     let pid = Pid::from_raw(running.pid().cast_signed()).expect("a process");
@@ -108,14 +108,14 @@ fn an_interrupt_ends_who_waits_for_a_mount_that_hangs() {
     let stopped = Stopped::of(&mount);
     let rotate = Running::start(&mut vault.rotate_to(&vault.key));
     let freeze = Running::start(Vault::program().arg("freeze").arg(mount.path()));
-    // By then they have asked.
+    // By then they have sent their requests.
     thread::sleep(Duration::from_secs(2));
     [watch, rotate, freeze].into_iter().for_each(is_interrupted);
     drop(stopped);
     mount.unmount();
 }
 
-/// The mount locks the vault once it goes on, and unlocks it then.
+/// The mount locks the vault once it resumes, and then unlocks it.
 #[test]
 fn an_interrupted_rotation_leaves_the_vault_unlocked() {
     if !ready_as_root(&[]) {
@@ -180,7 +180,7 @@ fn a_mount_that_hangs_keeps_no_other_from_being_locked() {
     mounts.into_iter().for_each(Mount::unmount);
 }
 
-/// One answers no question, the other all, but never says that it is locked.
+/// One fake answers nothing; the other answers everything, but never reports that it is locked.
 #[test]
 fn a_fake_mount_keeps_no_other_from_being_locked() {
     if !ready_as_root(&["unshare", "awk"]) {
@@ -213,7 +213,7 @@ fn a_fake_mount_keeps_no_other_from_being_locked() {
     mount.unmount();
 }
 
-/// Root is told that a user has the vault mounted, and waits for that mount, too.
+/// Root is told that a user has the vault mounted, and also waits for that mount.
 #[test]
 fn what_a_user_has_mounted_is_no_fake_to_root() {
     if !ready_as_root(&["fusermount3", "setpriv"]) || !device_for_all() {

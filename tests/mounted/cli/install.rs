@@ -1,4 +1,5 @@
-//! `mount-scripts/install.sh` puts everything in its place and takes it away again; `build-deb.sh` and `PKGBUILD` package it.
+//! `mount-scripts/install.sh` installs everything and removes it again; `build-deb.sh` and `PKGBUILD`
+//! package it.
 
 use crate::support::{command::ok, mounted::program_path, skip, source, store::walk, which};
 use std::{
@@ -29,7 +30,7 @@ fn files(root: &Path) -> Vec<PathBuf> {
 fn what_is_installed_can_be_removed() {
     let root = tempfile::tempdir().expect("a folder");
     let at = |path: &str| root.path().join(path);
-    // A system's own folders and files stay.
+    // The system's own folders and files must remain.
     fs::create_dir_all(at("usr/sbin")).expect("a folder");
     std::os::unix::fs::symlink("usr/sbin", at("sbin")).expect("a link");
     fs::create_dir_all(at("opt/x/share/man/man1")).expect("a folder");
@@ -104,7 +105,7 @@ fn a_package_for_debian_has_everything_and_says_what_it_needs() {
     assert!(control.contains("Depends: libc6 (>= ") && control.contains("Recommends: fuse3"), "{control}");
 }
 
-/// As makepkg calls it, without makepkg: that refuses to run as root.
+/// Calls the package function as makepkg would. makepkg itself refuses to run as root.
 #[test]
 fn a_package_for_arch_has_everything() {
     let place = tempfile::tempdir().expect("a folder");

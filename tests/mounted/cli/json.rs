@@ -1,4 +1,4 @@
-//! What commands print with `--json` is what `docs/json.md` says.
+//! The output of commands with `--json` matches `docs/json.md`.
 
 use crate::{
     cli::{text, warpcrypt},
@@ -22,7 +22,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-/// What the page says of a member.
+/// Documentation of one member.
 struct Member {
     types: String,
     may_be_missing: bool,
@@ -31,7 +31,7 @@ struct Member {
 /// The members of a document, by path.
 type Members = BTreeMap<String, Member>;
 
-/// The sections of the page, by their headings.
+/// The sections of the page, by heading.
 fn page() -> BTreeMap<String, Members> {
     let page = fs::read_to_string(source("docs/json.md")).expect("the page");
     let mut sections = BTreeMap::<String, Members>::new();
@@ -62,7 +62,7 @@ fn members(command: &str) -> Members {
     members
 }
 
-/// What in a document is not as the page says.
+/// Lists the differences between a document and the page.
 fn complaints(members: &Members, path: &str, value: &Value) -> Vec<String> {
     let mut found = Vec::new();
     if let Some(member) = members.get(path)
@@ -112,7 +112,7 @@ fn is_a(name: &str, value: &Value) -> bool {
     }
 }
 
-/// The document that a command printed; it must be as the page says.
+/// Parses the document that a command printed, which must match the page.
 #[track_caller]
 fn document(command: &str, done: &Done) -> Value {
     parsed(command, &done.text())
@@ -131,14 +131,14 @@ fn odd() -> OsString {
     OsString::from_vec(b"odd \xff".to_vec())
 }
 
-/// A command on a vault, as JSON.
+/// Runs a command on a vault with `--json`.
 fn on(vault: &Vault, command: &str, more: &[&OsStr]) -> Done {
     let mut program = Vault::program();
     program.arg(command).arg(&vault.store).args(more).arg("--json").arg("--key-file").arg(&vault.key);
     run(&mut program, 60)
 }
 
-/// A directory with a link, equal files, and odd names. Each file has a time of its own.
+/// A directory with a symlink, identical files, and odd names. Each file has a different time.
 fn filled(place: &Path) -> PathBuf {
     let dir = place.join("source");
     fs::create_dir(&dir).expect("mkdir");
@@ -217,7 +217,7 @@ fn copies_and_listings() {
     let link = entries.iter().find(|entry| entry["type"] == "l").expect("the link");
     assert_eq!(link["target_bytes"], "6f646420ff");
     assert!(entries.iter().any(|entry| entry["path_bytes"] == "6f646420ff"));
-    // Two files are damaged: one in part, one as a whole.
+    // Two files are damaged: one partially, one completely.
     let [part, whole] = ["one", "two"].map(|name| stored(&vault, name));
     let file = fs::OpenOptions::new().read(true).write(true).open(part).expect("open");
     file.write_all_at(b"damage", warpcrypt::format::layout::chunk_offset(3)).expect("write");
@@ -240,7 +240,7 @@ fn copies_and_listings() {
     document("check", &run(&mut cat, 60));
 }
 
-/// Where the store has a file of the vault's root.
+/// Path in the store of a file in the vault's root.
 fn stored(vault: &Vault, name: &str) -> PathBuf {
     let mount = vault.mount_with(&["--read-only"]);
     let time = fs::metadata(mount.join(name)).expect("stat").modified().expect("time");

@@ -1,4 +1,4 @@
-//! Key slots: added, changed, removed, and which of them opens.
+//! Key slots: adding, changing and removing them, and which secret opens which slot.
 
 use crate::{
     cli::{fails, file, text, warpcrypt},
@@ -25,7 +25,7 @@ fn with_file() -> Vault {
     vault
 }
 
-/// Whether the vault opens with these arguments; whatever the key, the mount point is only touched then.
+/// Whether the vault opens with these arguments. If so, it is mounted and unmounted again.
 fn opens(vault: &Vault, with: &[&str]) -> bool {
     let mut command = Vault::program();
     let done = crate::support::command::run(
@@ -92,21 +92,23 @@ fn passwords_change() {
     let vault = Vault::new("aes-128-ctr");
     let [one, two] = ["one", "two"].map(|w| file(vault.place_path(), w, format!("{w}\n").as_bytes()));
     let key = ["--key-file", text(&vault.key)];
-    // No password yet: the first is added.
+    // There is no password yet, so the first one is added.
     let said = ok(vault_command(&["passwd"], &vault, &["--new-password-file", &one]).args(key), 60);
     assert!(said.starts_with("Added key slot 2.") && said.contains("old secret still opens"), "{said}");
     assert_eq!(kinds(&vault), ["1 key file", "2 password"]);
     assert!(opens(&vault, &["--password-file", &one]) && opens(&vault, &key));
-    // The one that opens is replaced, by way of standard input: the old word, then the new.
+    // The password that opens the vault is replaced. Standard input supplies the old one, then the new
+    // one.
     let mut change = Command::new("sh");
     let line = "printf 'one\\ntwo\\n' | \"$1\" passwd \"$2\" --password-stdin --new-password-stdin";
     let said = ok(change.args(["-c", line, "sh"]).arg(program_path()).arg(&vault.store), 60);
     assert!(said.starts_with("Changed the password."), "{said}");
     assert_eq!(kinds(&vault), ["1 key file", "2 password"]);
     assert!(opens(&vault, &["--password-file", &two]) && !opens(&vault, &["--password-file", &one]));
-    // A command gives the word too.
+    // A command can supply the password too.
     assert!(opens(&vault, &["--password-command", &format!("cat {two}")]));
-    // The only password is replaced with the key's help; of several none is guessed.
+    // The key file authorises replacing the only password. With several passwords, the program does not
+    // guess which one.
     ok(vault_command(&["passwd"], &vault, &["--new-password-file", &one]).args(key), 60);
     assert_eq!(kinds(&vault), ["1 key file", "2 password"]);
     ok(vault_command(&["key", "add"], &vault, &["--new-password-file", &two]).args(key), 60);
@@ -153,11 +155,11 @@ fn a_password_and_a_key_file_open_only_together() {
     assert!(!opens(&vault, &["--password-file", &one]));
     assert!(!opens(&vault, &["--key-file", &content, "--password-file", &two]));
     assert!(!opens(&vault, &["--key-file", text(&vault.key), "--password-file", &one]));
-    // The file alone asks for the password.
+    // With the key file alone, the program prompts for the password.
     let mut alone = Command::new("setsid");
     alone.arg("-w").arg(program_path()).args(["key", "master", text(&vault.store), "--key-file", &content]);
     fails(&mut alone, 2, "no terminal");
-    // The password changes; the file stays.
+    // The password changes; the key file remains.
     ok(
         vault_command(&["passwd"], &vault, &["--new-password-file", &two, "--kdf-memory", "8"]).args(both),
         60,
@@ -187,7 +189,7 @@ fn a_lost_configuration_comes_back_from_a_backup() {
     assert_eq!(fs::read_to_string(mount.join("file")).expect("read"), "content");
     mount.unmount();
 
-    // What was changed since is newer.
+    // After a slot was added, the vault's configuration is newer than the backup.
     let second = file(vault.place_path(), "second", &[2; 100]);
     let key = ["--key-file", text(&vault.key)];
     ok(vault_command(&["key", "add"], &vault, &["--new-key-file", &second]).args(key), 60);
@@ -195,7 +197,7 @@ fn a_lost_configuration_comes_back_from_a_backup() {
     ok(vault_command(&["key", "restore"], &vault, &restore).arg("--older"), 60);
     assert!(opens(&vault, &key) && !opens(&vault, &["--key-file", &second]));
 
-    // Another vault's backup, and what is none.
+    // A backup of another vault, and a file that is not a backup.
     let other = Vault::new("aes-256-ctr");
     fails(&mut vault_command(&["key", "restore"], &other, &restore), 1, "not that of the vault");
     fails(&mut vault_command(&["key", "restore"], &vault, &[&second]), 14, "not a backup");

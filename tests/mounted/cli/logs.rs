@@ -1,4 +1,4 @@
-//! Where a mount logs to, and what.
+//! Log destinations of a mount, and log contents.
 
 use crate::{
     cli::{in_namespace, mount_command},
@@ -21,7 +21,7 @@ fn a_log_that_cannot_be_had_is_no_reason_not_to_mount() {
         return;
     }
     let vault = Vault::new("aes-256-ctr");
-    // In a mount namespace of its own, where neither the system's log nor root's log file can be had.
+    // In a private mount namespace, where neither the system log nor root's log file is available.
     let script = "
         \"$1\" mount \"$2\" mnt --key-file key --log-file /no/such/log
         \"$1\" umount mnt

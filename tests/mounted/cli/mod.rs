@@ -1,5 +1,5 @@
-//! The command line, driven through the real program: every exit code with its message, every source of a
-//! secret, the life of a mount, and what a user without root's rights can do.
+//! The command line, driven through the real program: every exit code with its message, every source of
+//! a secret, the life of a mount, and what a user without root privileges can do.
 
 mod automount;
 mod bench;
@@ -37,7 +37,7 @@ fn warpcrypt<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Done {
     run(Vault::program().args(args), 60)
 }
 
-/// Runs a prepared command and requires its exit code and a piece of what it says on standard error.
+/// Runs a prepared command and requires this exit code, and this text on standard error.
 #[track_caller]
 fn fails(command: &mut Command, code: i32, says: &str) {
     let done = run(command, 60);
@@ -47,7 +47,7 @@ fn fails(command: &mut Command, code: i32, says: &str) {
     assert!(said == 1 || code == 2, "{command:?} said: {}", done.stderr);
 }
 
-/// A `mount` of this vault at its mount point with its key file.
+/// A `mount` command for this vault, with its mount point and key file.
 fn mount_command(vault: &Vault) -> Command {
     let mut command = Vault::program();
     command.arg("mount").arg(&vault.store).arg(&vault.mount_point).arg("--key-file").arg(&vault.key);
@@ -55,8 +55,8 @@ fn mount_command(vault: &Vault) -> Command {
     command
 }
 
-/// A shell script with its arguments to follow, in a mount namespace of its own. The mounts of other tests go there first:
-/// they would live on in it.
+/// A shell script in a private mount namespace; its arguments may be appended. First unmounts the other
+/// tests' mounts there, which the namespace would otherwise keep alive.
 fn in_namespace(script: &str) -> Command {
     let alone =
         "awk '$3 ~ /^fuse/ { print $2 }' /proc/self/mounts | xargs -r -n1 umount -i -l 2>/dev/null || true";

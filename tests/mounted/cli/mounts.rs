@@ -1,4 +1,4 @@
-//! The life of a mount: every way into it and out of it.
+//! The life of a mount: every way to start and to end it.
 
 use crate::{
     cli::{fails, mount_command, text},
@@ -67,13 +67,13 @@ fn a_deleted_lock_file_lets_nobody_in_and_umount_waits_all_the_same() {
         fails(&mut again(&bound), 15, "already mounted");
         ok(Command::new("umount").arg(&bound), 60);
     }
-    // Keys change while it is mounted.
+    // Key slots can change while the vault is mounted.
     let new = vault.place_path().join("new key");
     fs::write(&new, [5; 64]).expect("write");
     ok(&mut vault.add_key(&new), 60);
     let _ = fs::remove_file(&lock);
     ok(Vault::program().arg("umount").arg(mount.path()), 60);
-    // All was stored when it returned: nobody holds the vault any more.
+    // Everything was stored when `umount` returned, and no process holds the vault.
     let mount = vault.mount();
     assert!(fs::read(mount.join("file")).expect("read") == content);
     mount.unmount();
@@ -88,7 +88,7 @@ fn umount_says_so_where_it_cannot_see_whether_all_is_stored() {
     let mount = vault.mount();
     let lock = vault.store.join("warpcrypt.lock");
     fs::rename(&lock, vault.place_path().join("lock")).expect("take the lock file away");
-    // As a disk that fails: there, but not to be read.
+    // Simulates a failing disk: the lock file exists, but cannot be read.
     std::os::unix::fs::symlink("warpcrypt.lock", &lock).expect("a link to itself");
     fails(Vault::program().arg("umount").arg(mount.path()), 1, "unmounted, but the vault in");
     assert!(!is_mounted(&vault.mount_point));
@@ -112,7 +112,7 @@ fn a_mount_waits_for_the_one_before_it() {
     let vault = Vault::new("aes-256-ctr");
     let mount = vault.mount();
     fs::write(mount.join("file"), "content").expect("write");
-    // A process that is stopped stores nothing, however long it takes.
+    // A stopped process stores nothing, however long the next mount waits.
     stop(mount.pid);
     ok(Command::new("umount").arg("-l").arg(mount.path()), 60);
     let said = vault.place_path().join("said");
@@ -133,7 +133,7 @@ fn a_mount_waits_for_the_one_before_it() {
     });
 }
 
-/// Limits that a shell sets with `ulimit`.
+/// Limits as set by `ulimit` in a shell.
 #[test]
 fn limits_of_a_process_do_not_end_a_mount() {
     if !ready(&[]) {
@@ -235,7 +235,8 @@ fn a_dead_mount_is_named_and_can_be_taken_away() {
     if !ready(&[]) {
         return;
     }
-    // With rings the kernel closes the dead process's connection a moment later; until then it says other errors.
+    // With rings, the kernel closes the dead process's connection slightly later, and returns other
+    // errors until then.
     for rings in ["off", "auto"] {
         a_dead_mount(&["--io-uring", rings]);
     }
@@ -317,7 +318,7 @@ fn a_mount_inside_a_mount_has_to_go_first() {
         return;
     }
     let (outer, inner) = (Vault::new("aes-256-ctr"), Vault::new("aes-256-ctr"));
-    // fusermount3 looks at the inner mount point as root.
+    // fusermount3 accesses the inner mount point as root.
     let mount = outer.mount_with(if geteuid().is_root() { &[] } else { &["--allow-other"] });
     let below = mount.join("a place's name");
     fs::create_dir(&below).expect("mkdir");
@@ -339,7 +340,8 @@ fn a_lock_of_a_process_that_has_ended_is_waited_for() {
         return;
     }
     let vault = Vault::new("aes-256-ctr");
-    // The lock is that of flock(1), which has ended; what keeps it is the shell that is about to end.
+    // flock(1), which took the lock, has exited. The shell, which is about to exit, still holds the
+    // descriptor.
     let hold = "exec 9>>\"$1\"; flock -x 9; touch \"$2\"; sleep 0.5";
     let (lock, held) = (vault.store.join("warpcrypt.lock"), vault.place_path().join("held"));
     let ending = Running::start(script("/", hold).arg(&lock).arg(&held));
@@ -376,7 +378,7 @@ fn the_trial_run_leaves_nothing_behind() {
     assert_eq!(result["differences"], 0);
     assert!(fs::read_dir(&temp).expect("list").next().is_none());
 
-    // Ctrl-C in the middle of it.
+    // Interrupt it halfway with Ctrl-C.
     let running = Running::start(&mut trial(&[]));
     wait_for("it is mounted", || {
         fs::read_to_string("/proc/self/mounts").is_ok_and(|table| table.contains(text(&temp)))
@@ -386,7 +388,7 @@ fn the_trial_run_leaves_nothing_behind() {
     assert_eq!(done.code(), 130, "{}{}", done.text(), done.stderr);
     assert!(fs::read_dir(&temp).expect("list").next().is_none());
 
-    // Killed in the middle of it: another process has the mount, so that it ends at once.
+    // Kill it halfway: a separate process serves the mount, so the killed one exits immediately.
     let running = Running::start(&mut trial(&[]));
     let trial_mount = || {
         let table = fs::read_to_string("/proc/self/mounts").expect("the mount table");
@@ -395,7 +397,7 @@ fn the_trial_run_leaves_nothing_behind() {
             .find(|part| part.starts_with(text(&temp)) && part.ends_with("/mount"))
             .map(str::to_owned)
     };
-    // What is in the mount was copied there: before that the mount ends with the trial.
+    // Wait until the mount contains copied files: before that point the mount ends along with the trial.
     let begun = |mount: String| fs::read_dir(mount).is_ok_and(|mut entries| entries.next().is_some());
     wait_for("it copies", || trial_mount().is_some_and(begun));
     kill_process(Pid::from_raw(running.pid() as i32).expect("a pid"), Signal::KILL).expect("kill");
@@ -409,7 +411,7 @@ fn the_trial_run_leaves_nothing_behind() {
     assert!(empty.stderr.contains("--from"), "{}", empty.stderr);
 }
 
-/// As beside an `import`.
+/// For example, while an `import` is running.
 #[test]
 fn a_mount_for_reading_rewrites_nothing_under_another_key() {
     if !ready(&[]) {
@@ -427,7 +429,7 @@ fn a_mount_for_reading_rewrites_nothing_under_another_key() {
     mount.unmount();
 }
 
-/// A signal to end meets the vault's own mount, and later ones count, too.
+/// SIGTERM ends the vault's own mount, and later signals still take effect.
 #[test]
 fn what_is_mounted_over_a_vault_stays_when_that_is_told_to_end() {
     if !ready_as_root(&["mount"]) {

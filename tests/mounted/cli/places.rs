@@ -1,4 +1,4 @@
-//! Mount points that root refuses: somebody else could put another directory in their place.
+//! Mount points that root refuses because another user could replace the directory.
 
 use super::fails;
 use crate::support::{
@@ -42,7 +42,7 @@ fn root_mounts_where_nobody_else_can_put_another_directory() {
     fails(&mut mount(&vault, &home.join("mnt"), "rw"), 1, "belongs to uid 65534");
     fails(&mut mount(&vault, &shared.join("mnt"), "rw"), 1, "can be written to by other users");
     fails(&mut mount(&vault, &link, "rw"), 1, "is a symbolic link");
-    // As if the user had swapped the mount point for a link to a directory of root.
+    // As if the user had replaced the mount point with a symlink to a directory of root's.
     fails(&mut mount(&vault, &vault.mount_point, "for-uid=65534"), 1, "belongs to uid 0");
     fails(&mut mount(&vault, &home.join("mnt"), "for-uid=61001"), 1, "belongs to uid 65534");
 

@@ -1,5 +1,5 @@
-//! Root runs a command on a store whose owner has put something else in the place of one of its files: nothing of that is
-//! opened, and nothing hangs.
+//! Root runs a command on a store whose owner has replaced one of its files with something else. The
+//! replacement must never be opened, and nothing may hang.
 
 use crate::support::{
     command::{run, script},
@@ -35,7 +35,7 @@ const FILES: [&str; 6] = [
 ];
 const KINDS: [&str; 4] = ["pipe", "link", "socket", "device"];
 
-/// Puts something there, and watches whether it is opened.
+/// Creates a node of this kind, and watches whether it is opened.
 fn plant(kind: &str, at: &Path, aside: &Path) -> OwnedFd {
     let node = |kind, device| mknodat(CWD, at, kind, Mode::from_raw_mode(0o666), device).expect("mknod");
     match kind {
@@ -45,7 +45,7 @@ fn plant(kind: &str, at: &Path, aside: &Path) -> OwnedFd {
         _ => symlink(aside, at).expect("a link"),
     }
     let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).expect("inotify");
-    // Of a link, what it leads to.
+    // For a symlink, this watches the target.
     inotify::add_watch(&watch, at, WatchFlags::OPEN).expect("a watch");
     watch
 }
@@ -53,7 +53,7 @@ fn plant(kind: &str, at: &Path, aside: &Path) -> OwnedFd {
 fn was_opened(watch: &OwnedFd) -> bool {
     let mut room = [MaybeUninit::uninit(); 4096];
     let mut reader = Reader::new(watch, &mut room);
-    // Another event says that the node is gone: a copy of the configuration was put in its place.
+    // Another event reports that the node is gone, because a copy of the configuration replaced it.
     std::iter::from_fn(|| reader.next().ok().map(|event| event.events()))
         .any(|events| events.contains(ReadFlags::OPEN))
 }
@@ -84,7 +84,7 @@ fn nothing_that_is_planted_in_a_store_is_opened() {
             }
             let _ = fs::remove_file(&at);
         };
-        // While it is mounted.
+        // While the vault is mounted.
         let mount = vault.mount();
         let has_it = at.exists();
         if has_it {
@@ -97,7 +97,7 @@ fn nothing_that_is_planted_in_a_store_is_opened() {
         if has_it {
             fs::rename(&kept, &at).expect("rename");
         }
-        // While it is not.
+        // While it is not mounted.
         if at.exists() {
             fs::rename(&at, &kept).expect("rename");
         }
@@ -133,7 +133,8 @@ fn nothing_that_is_planted_in_a_store_is_opened() {
     assert!(opened.is_empty(), "{}", opened.join("\n"));
 }
 
-/// A log, metrics, the state of a check, a list of hashes and measurements, as root writes them in another user's directory.
+/// A log, metrics, the state of a check, a list of hashes and measurements that root writes to another
+/// user's directory.
 #[test]
 fn root_writes_through_no_link_that_is_planted_in_a_directory() {
     if !ready_as_root(&[]) {
@@ -169,7 +170,7 @@ fn root_writes_through_no_link_that_is_planted_in_a_directory() {
     says("stat --prometheus");
     assert!(fs::read_to_string(place.join("metrics")).expect("read").contains("warpcrypt_uptime_seconds"));
     root("\"$program\" umount \"$mnt\"");
-    // Another user's state could have a check skip files.
+    // State planted by another user could make a check skip files.
     fs::write(place.join("state"), "{}").expect("write");
     chown(place.join("state"), Some(USER), Some(USER)).expect("chown");
     let check = root("\"$program\" check \"$vault\" --key-file \"$key\" --resume state");
@@ -180,7 +181,7 @@ fn root_writes_through_no_link_that_is_planted_in_a_directory() {
     let hashed = root("echo a >f; \"$program\" hash -k list --append f");
     assert!(!hashed.status.success() && hashed.stderr.contains("symbolic links"), "{}", hashed.stderr);
     assert_eq!(fs::read(&empty).expect("read"), b"");
-    // The name that a process of this number would write.
+    // The file name that a process with this id would use.
     let devices = root(
         "ln -s ../../../aside .cache/warpcrypt/engines.$$; export HOME=\"$PWD\"; unset XDG_CACHE_HOME
         exec \"$program\" devices",

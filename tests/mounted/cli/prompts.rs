@@ -1,4 +1,4 @@
-//! Prompts, on a terminal of their own.
+//! Prompts, each on a new terminal.
 
 use crate::{
     cli::{
@@ -40,7 +40,7 @@ fn a_terminal_that_is_only_standard_input_will_do() {
     }
     let vault = Vault::new("aes-256-ctr");
     let new = vault.place_path().join("new");
-    // A session of its own has no /dev/tty.
+    // A new session has no /dev/tty.
     let line = format!("setsid -w {}", program(&["init", text(&new)]));
     let (code, said) = typed_to(&["geheim", "geheim"], &line);
     assert!(code == 0 && said.contains("New password:") && !said.contains("geheim"), "{said}");
@@ -120,7 +120,7 @@ fn the_master_secret_opens_a_vault_that_lost_its_configuration() {
     mount.unmount();
 }
 
-/// A damaged file keeps a rotation from its end.
+/// A damaged file keeps a rotation from finishing.
 #[test]
 fn the_master_secret_keeps_a_rotation_under_way() {
     if !ready(&["setsid"]) {

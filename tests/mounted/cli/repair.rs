@@ -1,4 +1,5 @@
-//! `check --repair`: what is whole stays, also beside what is mended, and so does what only could not be read.
+//! `check --repair`: intact data stays, also next to repaired data, and so does data that merely could
+//! not be read.
 
 use crate::{
     cli::check::{check, filled, findings, flip, stored},
@@ -16,18 +17,18 @@ fn set(path: &Path, name: &str, value: &[u8]) {
     setxattr(path, name, value, XattrFlags::empty()).expect("setxattr");
 }
 
-/// How long the value of an attribute is.
+/// Length of an attribute's value.
 fn length(path: &Path, name: &str) -> rustix::io::Result<usize> {
     getxattr(path, name, &mut vec![0; 65_536])
 }
 
-/// The links in the root of the store.
+/// Symlinks in the root of the store.
 fn links(vault: &Vault) -> Vec<PathBuf> {
     let listed = fs::read_dir(&vault.store).expect("list").map(|entry| entry.expect("entry").path());
     listed.filter(|path| path.is_symlink()).collect()
 }
 
-/// The one file in a directory of the vault's own.
+/// The only file in one of the vault's own directories.
 fn only(vault: &Vault, dir: &str) -> PathBuf {
     let files = fs::read_dir(vault.store.join(dir)).expect("list");
     let [file] = &files.map(|entry| entry.expect("entry").path()).collect::<Vec<_>>()[..] else {
@@ -36,7 +37,7 @@ fn only(vault: &Vault, dir: &str) -> PathBuf {
     file.clone()
 }
 
-/// They are bound to the header of a file, and to the id of a directory.
+/// Attributes are bound to the header of a file, or to the id of a directory.
 #[test]
 fn a_repair_keeps_the_attributes_of_what_it_mends() {
     if !ready(&[]) {
@@ -44,7 +45,7 @@ fn a_repair_keeps_the_attributes_of_what_it_mends() {
     }
     let size = 150 * CHUNK + 1;
     let vault = filled(&[size]);
-    // Everybody may read, and user 1000 may write.
+    // Everybody may read, and user 1000 may also write.
     let acl = [(1, 6, u32::MAX), (2, 6, 1000), (4, 4, u32::MAX), (16, 6, u32::MAX), (32, 4, u32::MAX)];
     let entry = |(tag, rights, id): (u16, u16, u32)| {
         [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
@@ -73,7 +74,7 @@ fn a_repair_keeps_the_attributes_of_what_it_mends() {
     mount.unmount();
 }
 
-/// A directory in a file's place stands for a disk that does not read it.
+/// A directory in place of a file simulates a disk read error.
 #[test]
 fn what_could_not_be_read_is_reported_and_stays() {
     if !ready(&[]) {
@@ -131,5 +132,5 @@ fn a_link_of_an_unknown_form_is_named_and_left() {
     let done = run(&mut check(&vault, &["--repair"]), 60);
     assert!(done.code() == 41 && !done.text().contains("set aside"), "{}", done.text());
     assert!(link.is_symlink(), "it stays");
-    only(&vault, "warpcrypt.links"); // The link's target may be in that file.
+    only(&vault, "warpcrypt.links"); // That file may contain the link's target.
 }

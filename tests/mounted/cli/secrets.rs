@@ -9,7 +9,7 @@ use std::fs;
 
 const WORD: &str = "sesame-4711-open";
 
-/// Adds the password to a vault, and returns the path of a file with it.
+/// Adds the password to a vault, and returns the path of a file that contains it.
 fn add_password(vault: &Vault) -> String {
     let word = crate::cli::file(vault.place_path(), "word", WORD.as_bytes());
     let mut add = Vault::program();
@@ -48,7 +48,8 @@ fn no_secret_in_arguments_environment_or_log() {
     assert!(!vault.log_text().contains(WORD));
 }
 
-/// A configuration that nobody authenticated yet must not make the machine run out of memory.
+/// The configuration is not yet authenticated at this point, so it must not make the machine run out of
+/// memory.
 #[test]
 fn a_password_that_takes_half_of_the_memory_is_not_tried() {
     if !ready_as_root(&["unshare"]) {
@@ -56,7 +57,7 @@ fn a_password_that_takes_half_of_the_memory_is_not_tried() {
     }
     let vault = Vault::new("aes-256-ctr");
     let word = add_password(&vault);
-    // The password takes 256 MiB.
+    // Deriving the key from this password takes 256 MiB.
     let small = crate::cli::file(vault.place_path(), "meminfo", b"MemTotal:         409600 kB\n");
     let script = "mount --bind \"$1\" /proc/meminfo; shift; exec \"$@\"";
     let on_small = |arguments: &[&str]| {
@@ -80,7 +81,7 @@ fn a_password_that_takes_half_of_the_memory_is_not_tried() {
     }
 }
 
-/// The process id of what serves the vault.
+/// Process id of the server of the vault.
 fn server(vault: &Vault) -> u32 {
     let pids = fs::read_dir("/proc").expect("proc").flatten();
     let number = |name: std::ffi::OsString| name.to_str().and_then(|n| n.parse().ok());

@@ -1,4 +1,4 @@
-//! A terminal of its own for a program.
+//! Runs a program on a new terminal.
 
 use crate::support::{command::ended, mounted::program_path, waiting::NEVER};
 use parking_lot::Mutex;
@@ -15,19 +15,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Types the lines into a terminal on which the program runs; returns the exit code and all it printed.
+/// Types the lines into a terminal that runs the program. Returns the exit code and all output.
 pub fn typed(lines: &[&str], args: &[&str]) -> (i32, String) {
     typed_to(lines, &program(args))
 }
 
-/// The program with these arguments, as a shell reads it.
+/// The program with these arguments, quoted for a shell.
 pub fn program(args: &[&str]) -> String {
     let quoted: Vec<String> = args.iter().map(|a| format!("'{a}'")).collect();
     format!("{} {}", program_path().display(), quoted.join(" "))
 }
 
-/// Runs a line of the shell on a terminal and types each of `lines` at its prompt; returns the exit code and all that was
-/// shown.
+/// Runs a shell command line on a terminal and types each of `lines` at its prompt. Returns the exit
+/// code and everything displayed.
 pub fn typed_to(lines: &[&str], line: &str) -> (i32, String) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
     grantpt(&master).and_then(|()| unlockpt(&master)).expect("a terminal");
@@ -38,7 +38,7 @@ pub fn typed_to(lines: &[&str], line: &str) -> (i32, String) {
         let (mut screen, shown) = (master.try_clone().expect("descriptor"), &shown);
         scope.spawn(move || {
             let mut piece = [0; 4096];
-            // It fails when nobody has the terminal any more.
+            // Fails once no process has the terminal open.
             while let Ok(len @ 1..) = screen.read(&mut piece) {
                 shown.lock().extend_from_slice(&piece[..len]);
             }
@@ -60,7 +60,7 @@ pub fn typed_to(lines: &[&str], line: &str) -> (i32, String) {
     (code.unwrap_or_else(|| panic!("no end, or by a signal: {shown}")), shown)
 }
 
-/// The program's copies of the terminal are the only ones.
+/// Starts the line. Only the child has the terminal's slave end open, so reads end with it.
 fn start(master: &File, line: &str) -> Child {
     let name = ptsname(master, Vec::new()).expect("a name").into_string().expect("a name");
     let options = |file: &mut std::fs::OpenOptions| {
@@ -76,7 +76,7 @@ fn start(master: &File, line: &str) -> Child {
         .expect("setsid")
 }
 
-/// Waits until the program has switched echo off, which throws away anything typed before.
+/// Waits until the program has turned echo off, which discards all earlier input.
 fn wait_for_prompt(terminal: &File, child: &mut Child, is_asked: impl Fn() -> bool) {
     let end = Instant::now() + NEVER;
     let echoes = || tcgetattr(terminal).expect("modes").local_modes.contains(LocalModes::ECHO);

@@ -1,5 +1,5 @@
-//! `ls`, `cat`, `export` and `import`: a tree goes in and comes out as it was, however often that is interrupted, and what is
-//! damaged or hostile costs nothing else.
+//! `ls`, `cat`, `export` and `import`: a tree survives a round trip unchanged, however often the copy is
+//! interrupted, and damaged or hostile entries do not affect the rest.
 
 use crate::{
     cli::{codes::Tmpfs, fails},
@@ -32,9 +32,9 @@ use std::{
 use warpcrypt::format::layout::{CHUNK, chunk_offset, entries_offset, first_chunk, group_of};
 
 const CIPHER: &str = "aes-256-ctr";
-/// Files of the tree whose copy is interrupted, and bytes of each.
+/// Number of files in the tree whose copy is interrupted.
 const MANY: usize = 200;
-/// Names below a vault or a target once something is copied.
+/// Number of entries in a vault or a target once copying has started.
 const BEGUN: usize = 10;
 const EACH: usize = 300_000;
 
@@ -44,14 +44,14 @@ pub fn command(name: &str, vault: &Vault, paths: &[&Path]) -> Command {
     command
 }
 
-/// The JSON that a command prints, and its exit code.
+/// Exit code and JSON output of a command.
 pub fn json(command: &mut Command) -> (i32, Value) {
     let done = run(command.arg("--json"), 120);
     let value = serde_json::from_slice(&done.stdout);
     (done.code(), value.unwrap_or_else(|e| panic!("{e}: {} {}", done.text(), done.stderr)))
 }
 
-/// A temporary directory beside the vault.
+/// A path in the vault's temporary directory.
 pub fn place(vault: &Vault, name: &str) -> PathBuf {
     vault.place_path().join(name)
 }
@@ -69,7 +69,7 @@ fn assert_equal(one: &Path, other: &Path) {
     }
 }
 
-/// The names of the attributes of a file.
+/// Names of a file's attributes, as the kernel lists them.
 fn attributes(path: &Path) -> Vec<u8> {
     let mut names = vec![0; 65536];
     let len = listxattr(path, &mut names[..]).expect("attributes");
@@ -79,7 +79,7 @@ fn attributes(path: &Path) -> Vec<u8> {
     names.join(&0)
 }
 
-/// A tree with everything, of which `tree::make` makes the most.
+/// A tree with every kind of entry; `tree::make` creates most of it.
 fn everything(dir: &Path) {
     tree::make(dir, &mut Random::new("transfer"));
     let huge = File::create(dir.join("huge")).expect("file");
@@ -98,7 +98,7 @@ fn everything(dir: &Path) {
     fs::set_permissions(dir.join("level-0/level-1"), Permissions::from_mode(0o500)).expect("chmod");
 }
 
-/// What a run copied, and what was there.
+/// Numbers of copied files, directories and others, and of entries that already existed.
 pub fn counts(value: &Value) -> [u64; 4] {
     ["files", "directories", "others", "present"].map(|key| value[key].as_u64().expect("a number"))
 }
@@ -145,12 +145,12 @@ fn a_tree_goes_in_and_comes_out_as_it_was() {
     assert_eq!(listed as u64, nodes);
 }
 
-/// The entry of the vault's root that a path in a mount leads to.
+/// The entry in the store's root for a path in a mount.
 fn stored_at(vault: &Vault, mounted: &Path) -> PathBuf {
     by_inode(&vault.store).remove(&inode(mounted)).expect("stored")
 }
 
-/// Asserts that nothing in a tree has rights or a type that only its metadata gave it.
+/// Asserts that no entry in a tree gained rights or a type from its metadata alone.
 fn assert_harmless(tree: &Path) {
     for path in walk(tree) {
         let known = fs::symlink_metadata(&path).expect("stat");
@@ -255,7 +255,8 @@ fn files_and_folders_alone_go_where_they_are_told() {
     assert!(listed.contains("out/renamed") && !listed.contains("vault/"), "{listed}");
 }
 
-/// Starts a command and interrupts it once so many names are below `watched`. True if it was not at its end.
+/// Starts a command and interrupts it once there are `names` entries below `watched`. Returns whether it
+/// was interrupted before it finished.
 fn interrupt(mut command: Command, watched: &Path, names: usize) -> bool {
     let running = Running::start(&mut command);
     let pid = Pid::from_raw(running.pid() as i32).expect("a process");
@@ -353,7 +354,8 @@ fn what_a_kill_left_is_removed() {
     assert!(!out.join(left).exists() && out.join("mine").exists() && out.join("file").exists());
 }
 
-/// A vault with a file of so many chunks between others, its stored file, and its content.
+/// A vault with a file of `chunks` chunks among others; returns the vault, that stored file and its
+/// content.
 fn with_chunks(chunks: u64) -> (Vault, PathBuf, Vec<u8>) {
     let vault = Vault::new(CIPHER);
     let content: Vec<u8> = (0..chunks * CHUNK).map(|at| (at / 5) as u8).collect();
@@ -480,7 +482,7 @@ fn a_mounted_vault_is_read_and_not_written() {
     assert_eq!(run(&mut command("ls", &vault, &[]), 60).text(), "file\n");
     assert_eq!(run(&mut command("cat", &vault, &[Path::new("file")]), 60).text(), "synced");
     fails(&mut command("import", &vault, &[&vault.key]), 15, "already mounted");
-    // Each copy would be copied, too.
+    // The export would copy its own output.
     for target in [mount.path().to_owned(), mount.join("copy")] {
         fails(&mut command("export", &vault, &[&target]), 1, "a mount of the vault itself");
     }

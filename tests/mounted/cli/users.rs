@@ -1,4 +1,4 @@
-//! A user without root's rights: fusermount3 mounts and unmounts, nothing else is needed.
+//! A user without root privileges: fusermount3 mounts and unmounts, and nothing else is needed.
 
 use crate::support::{
     command::{copy_program, ok, run},
@@ -13,7 +13,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A directory that belongs to `nobody`, with the program and a key in it.
+/// A directory that belongs to `nobody` and contains the program and a key.
 pub struct Home {
     dir: TempDir,
 }
@@ -42,7 +42,7 @@ impl Home {
         self.dir.path().join(name)
     }
 
-    /// A script as `nobody`, in the home.
+    /// A script run as `nobody` in this directory.
     pub fn script(&self, text: &str) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-euc", text]);
@@ -57,7 +57,7 @@ impl Drop for Home {
     }
 }
 
-/// Whether `/dev/fuse` is open to everybody, as it is by default.
+/// Whether everybody can open `/dev/fuse`, which is the default.
 pub fn device_for_all() -> bool {
     let mode = fs::metadata("/dev/fuse").map_or(0, |m| m.mode());
     mode & 0o666 == 0o666 || skip("needs /dev/fuse with mode 666".into())
@@ -86,7 +86,7 @@ fn a_user_mounts_and_unmounts() {
     );
     assert!(said.contains(home.at("vault").to_str().expect("UTF-8")), "{said}");
     assert_eq!(fs::metadata(home.at("vault.moved")).expect("vault").uid(), 65534);
-    // The log went to the user's own state directory, or to the system's log where there is one.
+    // The log is in the user's state directory, or in the system log if there is one.
     assert!(Path::new("/dev/log").exists() || home.at(".local/state/warpcrypt/warpcrypt.log").exists());
     let said = ok(
         &mut home.script(
@@ -129,7 +129,7 @@ fn a_user_can_try() {
     assert!(said.ends_with("All is well.\n"), "{said}");
 }
 
-/// Without fusermount3 a user is told what to install.
+/// Without fusermount3, the user is told what to install.
 pub fn without_the_helper() {
     if !ready_as_root(&["setpriv"]) || !device_for_all() {
         return;

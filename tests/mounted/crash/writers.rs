@@ -1,4 +1,4 @@
-//! Programs that fsync, and know what a kill may and may not have left of their work.
+//! Programs that call fsync, and know what a kill may have left of their work.
 
 use crate::support::random::Random;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -11,15 +11,15 @@ use std::{
 
 const CHUNK: usize = 4096;
 
-/// One kind of work on files of its own in `dir`.
+/// One kind of workload, on its own files.
 pub trait Writer: Send {
-    /// Does one piece of work and makes it durable; an error means that the mount is gone.
+    /// Performs one step and makes it durable. An error means that the mount is gone.
     fn step(&mut self) -> io::Result<()>;
-    /// Asserts that everything durable is there, and starts over from what is found.
+    /// Asserts that everything durable is present, and restarts from the state found.
     fn check(&mut self);
 }
 
-/// All kinds of writers, each in `dir`, which is made.
+/// Creates all kinds of writers, each in a new subdirectory of `dir`.
 pub fn all(dir: &Path, random: &mut Random) -> Vec<Box<dyn Writer>> {
     fs::create_dir(dir).expect("directory");
     let mut seed = || Random::from_seed(random.next());
@@ -33,7 +33,7 @@ pub fn all(dir: &Path, random: &mut Random) -> Vec<Box<dyn Writer>> {
     ]
 }
 
-/// Appends to a log, a sync after each record.
+/// Appends to a log, syncing after each record.
 struct Appender {
     path: PathBuf,
     sure: Vec<u8>,
@@ -68,9 +68,9 @@ impl Writer for Appender {
         });
         let found = found.expect("read the log");
         assert!(found.len() >= self.sure.len(), "log: {} bytes of {} synced", found.len(), self.sure.len());
-        // Removing it may or may not have happened: then nothing was sure.
+        // The removal may or may not have happened: nothing was durable.
         if !self.sure.is_empty() {
-            // What was not synced is there, or zeros in its place, or is cut off.
+            // Unsynced bytes may be present, zero, or cut off.
             let right =
                 |i: usize| self.tried.get(i) == Some(&found[i]) || i >= self.sure.len() && found[i] == 0;
             let wrong = (0..found.len()).find(|&i| !right(i));
@@ -89,10 +89,10 @@ impl Writer for Appender {
     }
 }
 
-/// Overwrites chunks of a table, several between two syncs.
+/// Overwrites chunks of a table, several times between two syncs.
 struct Overwriter {
     path: PathBuf,
-    /// For each chunk its durable version and the last one written.
+    /// For each chunk, its durable version and the last version written.
     versions: Vec<(u32, u32)>,
     random: Random,
     made: bool,
@@ -147,17 +147,17 @@ impl Writer for Overwriter {
     }
 }
 
-/// Writes a file of several stripes from one end to the other, again and again, a sync after each round.
+/// Repeatedly writes a file of several stripes sequentially, syncing after each pass.
 struct Streamer {
     path: PathBuf,
-    /// The last durable round, and the last one begun; 0 for none.
+    /// The last durable pass, and the last one started; 0 if none.
     sure: u32,
     tried: u32,
 }
 
 impl Streamer {
     const CHUNKS: u64 = 1300;
-    /// Chunks of one write.
+    /// Chunks per write.
     const PIECE: u64 = 250;
 
     fn chunk(index: u64, round: u32) -> Vec<u8> {
@@ -172,8 +172,9 @@ impl Writer for Streamer {
         for first in (0..Streamer::CHUNKS).step_by(Streamer::PIECE as usize) {
             let chunks = first..Streamer::CHUNKS.min(first + Streamer::PIECE);
             let bytes: Vec<u8> = chunks.flat_map(|index| Streamer::chunk(index, self.tried)).collect();
-            // The kernel may make several requests of one write, each of whole pages of this memory. A kill may come
-            // between two of them, so none of them ends within a chunk.
+            // The kernel may split one write into several requests, at page boundaries of this memory. A
+            // kill may come between two of them, so align the buffer to keep every request from ending
+            // inside a chunk.
             let mut room = vec![0; bytes.len() + CHUNK];
             let aligned = room.as_ptr().align_offset(CHUNK);
             room[aligned..aligned + bytes.len()].copy_from_slice(&bytes);
@@ -194,7 +195,7 @@ impl Writer for Streamer {
             "size of the stream"
         );
         for (index, bytes) in found.as_chunks::<CHUNK>().0.iter().enumerate() {
-            // Before the first sync there may be zeros.
+            // Before the first sync, zeros are allowed.
             let known = |round: u32| match round {
                 0 => *bytes == [0; CHUNK],
                 round => bytes[..] == Streamer::chunk(index as u64, round),
@@ -204,7 +205,7 @@ impl Writer for Streamer {
     }
 }
 
-/// Replaces a document the safe way: a new file, synced, renamed over the old one.
+/// Replaces a document safely: writes a new file, syncs it and renames it over the old one.
 struct Replacer {
     dir: PathBuf,
     sure: u64,
@@ -255,7 +256,7 @@ struct Stepper {
 impl Stepper {
     fn place(&mut self, size: usize) -> (usize, usize) {
         let start = self.random.below(size as u64) as usize;
-        // Inside one chunk, so that the change is one.
+        // Stay within one chunk, so that the change is atomic.
         let end = (start + 1 + self.random.below(CHUNK as u64) as usize).min(start / CHUNK * CHUNK + CHUNK);
         (start, end)
     }
@@ -306,7 +307,7 @@ impl Writer for Stepper {
     }
 }
 
-/// Makes files in new directories, with long names too; each is there once it was synced.
+/// Creates files in new directories, some with long names. Each exists once it was synced.
 struct Maker {
     dir: PathBuf,
     sure: u32,

@@ -1,4 +1,4 @@
-//! More extended attributes than a file of the store has room for.
+//! More extended attributes than a file in the store has space for.
 
 use crate::support::{
     command::ok,
@@ -21,7 +21,7 @@ fn set(path: &Path, n: usize, value: &[u8], flags: XattrFlags) -> Result<(), Err
     setxattr(path, name(n), value, flags)
 }
 
-/// All attributes of a file, as a program sees them.
+/// All attributes of a file, as programs see them.
 fn attributes(path: &Path) -> Attributes {
     let mut names = vec![0; 65_536];
     let len = listxattr(path, &mut names[..]).expect("the kernel lists all names");
@@ -33,7 +33,7 @@ fn attributes(path: &Path) -> Attributes {
     names[..len].split(|b| *b == 0).filter(|name| !name.is_empty()).map(value).collect()
 }
 
-/// How many lists the store has.
+/// Number of attribute lists in the store.
 fn lists(vault: &Vault) -> usize {
     fs::read_dir(vault.store.join("warpcrypt.xattrs")).map_or(0, Iterator::count)
 }
@@ -61,7 +61,7 @@ fn change(path: &Path, count: usize) -> Attributes {
     expected
 }
 
-/// A store that has room for a few, and one that has room for the most.
+/// On a store with space for a few attributes, and on one with space for most.
 #[test]
 fn a_file_has_a_thousand_attributes() {
     if !ready(&[]) {
@@ -116,7 +116,7 @@ fn values_of_any_length_fit_until_a_list_is_full() {
     }
     let mount = mount.remount();
     assert_eq!(attributes(&mount.join("file")), expected);
-    // A file that is open has no list any more once its last name went.
+    // An open file loses its list when its last name is removed.
     let open = fs::File::open(mount.join("file")).unwrap();
     fs::remove_file(mount.join("file")).unwrap();
     let read = rustix::fs::fgetxattr(&open, name(14), &mut [0; 10][..]);

@@ -1,4 +1,4 @@
-//! Contents: holes, mappings, direct I/O beside the page cache, locks, programs that run.
+//! Contents: holes, mappings, direct I/O alongside the page cache, locks, executable programs.
 
 use crate::{
     filesystem::create,
@@ -74,7 +74,7 @@ impl Drop for Map {
     }
 }
 
-/// The kernel asks for holes without having handed over what a mapping has.
+/// The kernel queries holes before it has written back the dirty pages of a mapping.
 #[test]
 fn mapped_data_is_no_hole() {
     if !ready(&[]) {

@@ -1,4 +1,5 @@
-//! File handles, as an NFS server uses them: they lead to a file after the kernel has forgotten it, and in the next mount.
+//! File handles, as an NFS server uses them: they stay valid after the kernel has forgotten the file,
+//! and in the next mount.
 
 use crate::support::{
     command::{ok, script},
@@ -8,8 +9,9 @@ use crate::support::{
 };
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command, thread};
 
-/// `make NAME…` prints a handle of each name; `open HANDLE…` prints what each leads to, or the error. `forge PATH…` prints the
-/// handle that a mount would give for what is in the store under that path.
+/// `make NAME…` prints a handle for each name. `open HANDLE…` prints the target of each handle, or the
+/// error. `forge PATH…` prints the handle that a mount would issue for the file at that path in the
+/// store.
 const PROGRAM: &str = r#"
 import ctypes, os, stat, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -120,7 +122,7 @@ fn a_handle_follows_its_file_to_other_places() {
         assert_eq!(seen[..3], ["file from/moved", "file from/inner/file", "file from/linked"], "{when}");
         assert_eq!(seen[3], "directory ['file'] in ['inner', 'link', 'moved']", "{when}");
     };
-    // The mount has seen where everything stands, and then all of it moves.
+    // The mount has seen the location of every file; then all of them move.
     mount = mount.remount();
     run(&mount, "open", &handles);
     forget();
@@ -142,7 +144,7 @@ fn a_handle_of_what_was_removed_leads_nowhere_whoever_has_the_inode_number_now()
     if !ready_as_root(&["python3", "mount", "mkfs.ext4", "losetup"]) {
         return;
     }
-    // Of its own: elsewhere others may get the number first.
+    // A separate filesystem: on a shared one another file could take the inode number first.
     let place = tempfile::tempdir().unwrap();
     let (image, disk) = (place.path().join("image"), place.path().join("disk"));
     fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();

@@ -1,4 +1,5 @@
-//! Limits: those of a program hold on a mount, those of the shell that mounts do not, and what a mount says is free can be used.
+//! Limits: those of a program apply on a mount, those of the shell that mounts do not, and the space
+//! reported as free can be used.
 
 use crate::support::{
     command::{ok, script},
@@ -15,7 +16,7 @@ use std::{
     process::Command,
 };
 
-/// Files of at most 8 blocks of 1 KiB. A shell says 128 + 25 of a program that SIGXFSZ ended.
+/// Limits files to 8 blocks of 1 KiB. A shell reports 128 + 25 for a program killed by SIGXFSZ.
 const LIMITED: &str = r#"
     try() {
         r=0; bash -c "ulimit -f 8; $*" >/dev/null 2>&1 || r=$?
@@ -84,7 +85,7 @@ fn a_mount_inherits_no_limits() {
     mount.unmount();
 }
 
-/// As installers and databases do it, which ask how much is free first.
+/// Like installers and databases, which query the free space first.
 #[test]
 fn what_is_free_can_be_allocated_and_written() {
     if !ready_as_root(&[]) {
@@ -98,7 +99,7 @@ fn what_is_free_can_be_allocated_and_written() {
             let space = statvfs(mount.path()).expect("statvfs");
             space.f_bavail * space.f_frsize
         };
-        // The kernel tells of the last close later.
+        // The kernel sends the last release later.
         wait_for("what was removed is free", || free() > 60 << 20);
         let free = free() - (512 << 10);
         let file = File::create(mount.join(way)).expect("create");

@@ -1,4 +1,4 @@
-//! What the kernel and programs rely on in a filesystem, on a mount.
+//! Filesystem behaviour that the kernel and programs rely on, on a mount.
 
 mod attributes;
 mod contents;
@@ -21,7 +21,7 @@ use std::{
     path::Path,
 };
 
-/// Opens a file for reading and writing, which is made if it is not there.
+/// Opens a file for reading and writing, creating it if necessary.
 fn create(path: &Path) -> OwnedFd {
     open(path, OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC, Mode::from_raw_mode(0o644)).expect("create")
 }

@@ -1,4 +1,5 @@
-//! Files that are made without a name (O_TMPFILE) and may get one later. fuser does not know the request: rings bring it.
+//! Files that are created without a name (O_TMPFILE) and may get one later. fuser does not know the
+//! request; it arrives through rings.
 
 use crate::support::{
     command::{ok, run},
@@ -22,7 +23,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-/// Says whether the kernel has rings for FUSE.
+/// Exists if the kernel supports rings for FUSE.
 const OFFERED: &str = "/sys/module/fuse/parameters/enable_uring";
 const RINGS: [&str; 2] = ["--io-uring", "on"];
 
@@ -39,7 +40,7 @@ fn make(dir: &Path, more: OFlags, mode: u32) -> io::Result<File> {
     Ok(File::from(open(dir, flags, Mode::from_raw_mode(mode))?))
 }
 
-/// Gives an open file a name, in both of the ways that there are.
+/// Links an open file to a name, by either of the two methods.
 fn name(file: &File, path: &Path, by_proc: bool) -> Result<(), Errno> {
     if by_proc {
         let own = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -53,7 +54,7 @@ fn sync_dir(dir: &Path) {
     File::open(dir).unwrap().sync_all().unwrap();
 }
 
-/// What one sees of such a file in its life, but for its number.
+/// Everything that a program can observe about such a file in its lifetime, except for its inode number.
 fn life(dir: &Path) -> String {
     let file = nameless(dir).unwrap();
     let mut seen = String::new();
@@ -80,7 +81,7 @@ fn life(dir: &Path) -> String {
     let mut value = [0; 9];
     let len = fgetxattr(&file, "user.colour", &mut value[..]).unwrap();
     assert_eq!(&value[..len], b"green");
-    // Another handle of the same file.
+    // Another handle to the same file.
     let again = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
     drop(file);
     let mut content = [0; 6];
@@ -88,7 +89,7 @@ fn life(dir: &Path) -> String {
     seen + &format!("again: {content:?} {}\n", fs::read_dir(dir).unwrap().count())
 }
 
-/// The modes of files that are made under umasks and default ACLs.
+/// Modes of files created under various umasks and default ACLs.
 fn modes(dir: &Path) -> String {
     const MAKE: &str = r#"
         import os, sys
@@ -239,7 +240,7 @@ fn one_that_is_exclusive_or_was_removed_gets_no_name() {
     mount.unmount();
 }
 
-/// Many at once, by several threads: each gets its own content.
+/// Several threads create many of them at once: each gets its own content.
 #[test]
 fn many_get_names_side_by_side() {
     if !have_rings() {
@@ -292,7 +293,7 @@ fn what_was_synced_is_there_under_its_name_after_a_kill() {
     drop((file, other));
     let mount = vault.mount_with(&RINGS);
     assert_eq!(fs::read(mount.join("new/synced")).unwrap(), content);
-    // Whatever it has, nothing of that is wrong.
+    // The file may be incomplete, but nothing in it may be wrong.
     let other = fs::read(mount.join("new/other")).unwrap();
     assert_eq!(other, content[..other.len()]);
     mount.unmount();

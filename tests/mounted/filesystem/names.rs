@@ -1,4 +1,4 @@
-//! Names and the nodes that they lead to: open files without a name, links, renames, listings.
+//! Names and the nodes that they refer to: open files without a name, links, renames, listings.
 
 use crate::{
     filesystem::{create, mode},
@@ -98,7 +98,7 @@ fn names_lead_to_the_right_nodes() {
         fs::rename(at("long"), at(&format!("long-{len}"))).unwrap();
     }
 
-    // A name that was looked for in vain is found once it is there.
+    // A name whose lookup failed is found once it exists.
     assert!(!at("later").exists());
     symlink("a/inside", at("later")).unwrap();
     assert!(at("later").exists());
@@ -154,7 +154,7 @@ fn a_large_directory_is_listed_whole() {
     assert_eq!(listed(), (0..FILES).map(name).collect());
     let mut dir = rustix::fs::Dir::new(open(mount.path(), OFlags::RDONLY, Mode::empty()).unwrap()).unwrap();
     assert_eq!(dir.by_ref().count(), FILES + 2);
-    // Every other file goes while the directory is being read: the others are met exactly once.
+    // Every other file is removed while the directory is being read; the others appear exactly once.
     let mut met = HashSet::new();
     for entry in fs::read_dir(mount.path()).unwrap().map(Result::unwrap) {
         let name = entry.file_name().into_string().unwrap();

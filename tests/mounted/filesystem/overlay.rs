@@ -1,4 +1,4 @@
-//! A mount below an overlay: containers keep their layers so.
+//! A mount under an overlay, which containers use for their layers.
 
 use crate::support::{
     command::{Done, ok, run, script},
@@ -17,7 +17,7 @@ use std::{
     process::Command,
 };
 
-/// An overlay of a lower directory and an upper layer; ends with it.
+/// An overlay of a lower directory and an upper layer, unmounted on drop.
 struct Overlay<'a>(&'a Path);
 
 impl<'a> Overlay<'a> {
@@ -39,7 +39,8 @@ impl Drop for Overlay<'_> {
     }
 }
 
-/// What makes an overlay copy up, remove, replace and rename, and so asks the upper layer for everything.
+/// Makes an overlay copy up, remove, replace and rename, and so exercises everything that it requires of
+/// the upper layer.
 const CHANGES: &str = "
     rm gone
     rm -r gone-dir
@@ -57,7 +58,7 @@ const CHANGES: &str = "
     setfattr -n user.kept -v value grown
 ";
 
-/// All that a program sees below the overlay: types, modes, owners, sizes, links, content.
+/// The complete state visible to a program: types, modes, owners, sizes, links, content.
 const STATE: &str =
     "find . -printf '%p %y %m %U %G %n %l\\n' | sort; find . -type f | sort | xargs md5sum; getfattr -hdR .";
 
@@ -96,7 +97,7 @@ fn an_overlay_has_its_upper_layer_on_a_mount() {
     };
     lower(&at("lower"));
     let vault = Vault::in_memory("aes-256-ctr");
-    // With rings an overlay copies up by files without a name.
+    // With rings, an overlay copies up through O_TMPFILE.
     let cases = [
         ("", "off"),
         (",redirect_dir=on,metacopy=on", "off"),

@@ -1,4 +1,4 @@
-//! Set-user-id and set-group-id: who changes a file, and how, as on the disk.
+//! Set-user-id and set-group-id bits after various changes by various users, as on a local disk.
 
 use crate::support::{
     command::{ok, script},
@@ -7,14 +7,14 @@ use crate::support::{
 };
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-/// A group that users of the test are in, or not.
+/// A group that only some of the test's users belong to.
 const PRELUDE: &str = "
     G=61100
     user() { setpriv --reuid=65534 --regid=65534 \"$@\"; }
     said() { echo \"$1: $2 $(stat -c '%a %u %g' $3 2>/dev/null)\"; }
 ";
 
-/// Changes of a file by a user, in the file's group and not.
+/// Changes to a file by a user, both in the file's group and outside it.
 const BY_A_USER: &str = r#"
     for mode in 6777 2666 6666 2755 4755; do for owner in 65534:$G 65534:65534 0:$G; do
     for groups in --clear-groups --groups=$G; do
@@ -41,7 +41,7 @@ END
     done; done; done
 "#;
 
-/// Changes by root, with all rights and without that to keep set-user-id.
+/// Changes by root, with all capabilities and without the one to keep set-user-id.
 const BY_ROOT: &str = r#"
     for mode in 6777 2666 6755; do
     for rights in "" "setpriv --inh-caps -fsetid --bounding-set -fsetid"; do
@@ -52,7 +52,7 @@ const BY_ROOT: &str = r#"
     done; done; done
 "#;
 
-/// What a directory with set-group-id hands down.
+/// Bits and groups inherited from a directory with set-group-id.
 const HANDED_DOWN: &str = r#"
     for mode in 2777 3777; do for owner in 0:$G 65534:$G 0:0; do
     for groups in --clear-groups --groups=$G; do for acl in "" u:5:rwx,g::r-x; do

@@ -1,4 +1,4 @@
-//! The size of a file whose stored file has another length.
+//! The size of a file whose stored file has a different length.
 
 use crate::support::{CACHES, mounted::Vault, ready};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, open, statx};
@@ -10,13 +10,13 @@ use std::{
     thread,
 };
 
-/// Bytes of each file: more than the kernel is given when a file is opened, and than the first group of chunks. Little
-/// beyond that, as a fake GPU takes seconds for each megabyte.
+/// File size in bytes: more than the kernel is given when a file is opened, and more than the first
+/// group of chunks. Not much more, because a fake GPU takes seconds per megabyte.
 const LEN: usize = 52 << 12;
-/// By how much the stored file is longer while the kernel asks for the size.
+/// Bytes by which the stored file is longer while the kernel asks for the size.
 const LONGER: [i64; 4] = [-4096, -4000, 4096, 100_000];
 
-/// How the file is opened after the kernel was told a size.
+/// How the file is accessed after the kernel was told a size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Then {
     Read,
@@ -28,14 +28,14 @@ enum Then {
 
 const THEN: [Then; 5] = [Then::Read, Then::Append, Then::BothAtOnce, Then::ByDescriptor, Then::OpenBefore];
 
-/// A crash, or a copy that is being restored, leaves the stored file too short or too long. A program that asks for the
-/// size then may be told a wrong one. What opens the file afterwards must not go by that.
+/// After a crash, or while a copy is being restored, the stored file is too short or too long. A program
+/// that asks for the size then may get a wrong one, but later opens must not use it.
 #[test]
 fn a_file_has_its_own_size_whatever_its_stored_file_said() {
     if !ready(&[]) {
         return;
     }
-    // The engine has no part in this: where the tests run over a slow one, one way of caching is enough.
+    // The engine plays no part here: over a slow one, testing one cache mode is enough.
     let slow = std::env::var_os("WARPCRYPT_TEST_ENGINE").is_some();
     for cache in if slow { &CACHES[..1] } else { &CACHES } {
         let vault = Vault::new("aes-256-ctr");
@@ -48,7 +48,7 @@ fn a_file_has_its_own_size_whatever_its_stored_file_said() {
             fs::write(&file, content(number)).unwrap();
             stored.push(stored_file(&vault.store, &file));
         }
-        // From here on neither the kernel nor the mount knows anything of the files.
+        // From here on, neither the kernel nor the mount has any state of the files.
         let mount = mount.remount();
         for (number, ((longer, then), stored)) in cases.into_iter().zip(&stored).enumerate() {
             let what = format!("--cache {cache}, {longer} bytes more, {then:?}");
@@ -58,7 +58,7 @@ fn a_file_has_its_own_size_whatever_its_stored_file_said() {
     }
 }
 
-/// What is in a file: each has its own.
+/// Content of a file, different for each number.
 fn content(number: usize) -> Vec<u8> {
     (0..LEN).map(|at| (at / 1000 + number) as u8).collect()
 }
@@ -81,7 +81,7 @@ fn check(file: &Path, stored: &Path, content: Vec<u8>, longer: i64, (then, cache
             let path = open(file, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
             let by_proc = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&path));
             match fs::read(by_proc) {
-                // The kernel would go by the size that it has.
+                // The kernel would use the size that it has cached.
                 Err(e) if cache == "write-back" => assert_eq!(e.raw_os_error(), Some(libc::ESTALE), "{what}"),
                 read => assert!(read.unwrap() == expected, "{what}: by descriptor"),
             }
@@ -106,14 +106,14 @@ fn check(file: &Path, stored: &Path, content: Vec<u8>, longer: i64, (then, cache
     assert_eq!(told_anew(file), expected.len() as u64, "{what}");
 }
 
-/// The stored file of a mounted one, whose inode number the mount shows.
+/// The stored file of a file in a mount, found by the inode number that the mount shows.
 fn stored_file(store: &Path, file: &Path) -> PathBuf {
     let number = fs::metadata(file).unwrap().ino();
     let mut found = fs::read_dir(store).unwrap().map(Result::unwrap).filter(|entry| entry.ino() == number);
     found.next().expect("a stored file").path()
 }
 
-/// The size that the mount says now, whatever it said before.
+/// The size that the mount reports now, bypassing cached attributes.
 fn told_anew(path: &Path) -> u64 {
     let flags = AtFlags::from_bits_retain(libc::AT_STATX_FORCE_SYNC.cast_unsigned());
     statx(CWD, path, flags, StatxFlags::SIZE).unwrap().stx_size

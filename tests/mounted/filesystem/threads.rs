@@ -1,4 +1,4 @@
-//! Files that several threads open, move, cut and write at once.
+//! Files that several threads open, move, truncate and write at once.
 
 use crate::support::{mounted::Vault, random::Random, ready};
 use rustix::{
@@ -14,14 +14,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Files whose content and attribute both say who they are, moved about by many threads: whatever is opened
-/// is whole.
+/// Files whose content and attribute both identify them, moved around by many threads: every file that
+/// is opened is consistent.
 #[test]
 fn nothing_is_mistaken_for_another_under_many_hands() {
     if !ready(&[]) {
         return;
     }
-    // Memory gives each inode a number of its own; a disk gives numbers away again at once.
+    // tmpfs never reuses an inode number; a disk reuses them immediately.
     many_hands(&Vault::in_memory("aes-256-ctr"));
     many_hands(&Vault::new("aes-256-ctr"));
 }
@@ -88,8 +88,8 @@ fn check(path: &Path) {
     let _ = getxattr(path, "user.name", &mut name);
 }
 
-/// The first opening of a small file brings its content to the kernel: whoever opens, reads, cuts and writes
-/// at that moment finds what was there.
+/// The first open of a small file passes its content to the kernel. Concurrent opens, reads, truncations
+/// and writes must still see valid content.
 #[test]
 fn small_files_are_whole_whoever_opens_them_first() {
     if !ready(&[]) {
@@ -110,7 +110,8 @@ fn small_files_are_whole_whoever_opens_them_first() {
                 scope.spawn(move || {
                     for i in (0..FILES).map(|i| (i + reader * round) % FILES) {
                         let read = fs::read(mount.join(i.to_string())).unwrap();
-                        // Until a cut is answered the kernel keeps the old size, and fills up to it with zeros.
+                        // Until a truncation is answered the kernel keeps the old size, and pads reads
+                        // with zeros.
                         let cut = i % 3 == 0;
                         let known = |&byte: &u8| byte == i as u8 || byte == 0xee || cut && byte == 0;
                         assert!(read.iter().all(known), "file {i}");
@@ -138,7 +139,7 @@ fn small_files_are_whole_whoever_opens_them_first() {
     }
 }
 
-/// A file cut by its name before anybody opened it.
+/// A file truncated by name before anything opened it.
 #[test]
 fn a_small_file_cut_before_it_is_opened_ends_there() {
     if !ready(&["python3"]) {

@@ -34,7 +34,8 @@ fn every_time_is_kept() {
         let time = Timespec { tv_sec: seconds, tv_nsec: 123_456_789 };
         let times = Timestamps { last_access: time, last_modification: time };
         let set = utimensat(CWD, mount.join("file"), &times, AtFlags::empty());
-        // What the store cannot keep it may cut or refuse, but the mount goes on.
+        // The store may clamp or refuse a time that it cannot represent, but the mount must keep
+        // working.
         let now = stat(mount.join("file")).expect("the mount answers");
         if kept {
             set.unwrap();
@@ -46,7 +47,8 @@ fn every_time_is_kept() {
     assert_eq!(stat(mount.join("file")).unwrap().st_mtime, 1_700_000_000);
 }
 
-/// The kernel goes by what it was told when the directory was made, until something makes it ask anew.
+/// The kernel caches the times that it got when the directory was created, until something invalidates
+/// them.
 #[test]
 fn a_new_directory_keeps_its_times() {
     if !ready(&[]) {
@@ -68,7 +70,7 @@ fn a_new_directory_keeps_its_times() {
     mount.unmount();
 }
 
-/// As make and rsync compare times: what is made after a file was written is not older.
+/// As make and rsync compare times: a file created after another was written is not older.
 #[test]
 fn what_is_made_after_a_file_is_not_older() {
     if !ready(&[]) {
@@ -132,13 +134,13 @@ fn a_time_of_access_that_was_set_stays() {
     }
 }
 
-/// Waits until the clock of the kernel's filesystems has passed this moment.
+/// Waits until the coarse clock that kernel filesystems use has advanced.
 fn tick() {
     let now = clock_gettime(ClockId::Realtime);
     wait_for("the clock goes on", || clock_gettime(ClockId::RealtimeCoarse) > now);
 }
 
-/// What programs see of times of access, as mail programs and cleaners go by them.
+/// Changes of access times visible to programs, as mail programs and cleanup tools rely on them.
 fn accesses(dir: &Path) -> Vec<(&'static str, bool)> {
     let (file, link, inner) = (dir.join("mail"), dir.join("link"), dir.join("inner"));
     let accessed = |s: Stat| (s.st_atime, s.st_atime_nsec);

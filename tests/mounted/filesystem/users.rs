@@ -1,4 +1,4 @@
-//! Users: permissions, and the privileges that a write takes away.
+//! Users: permissions, and the privileges that a write removes.
 
 use crate::{
     filesystem::mode,
@@ -21,7 +21,7 @@ use std::{
 
 const NOBODY: u32 = 65534;
 
-/// Whether a script succeeds as `nobody` in the mount.
+/// Whether a script run as `nobody` in the mount succeeds.
 fn nobody(mount: &Mount, script: &str) -> bool {
     let mut command = Command::new("sh");
     command.args(["-euc", script]).current_dir(mount.path()).uid(NOBODY).gid(NOBODY);
@@ -99,7 +99,7 @@ fn writing_takes_privileges_away() {
     fs::write(&file, "content").unwrap();
     let privileged = || {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o6777)).unwrap();
-        // The kernel knows the old mode well.
+        // The kernel still has the old mode cached.
         assert_eq!(mode(&file), 0o6777);
     };
     for write in ["echo x >>file", ": >file", "truncate -s 3 file", "printf x | dd of=file conv=notrunc"] {
@@ -114,8 +114,8 @@ fn writing_takes_privileges_away() {
     assert_eq!(mode(&file), 0o777, "a new owner gets none");
 }
 
-/// As the kernel's filesystems have it: what the group may not execute keeps set-group-id only if who changes the
-/// file is in the group.
+/// As on kernel filesystems: a file that the group may not execute keeps set-group-id only if the
+/// process that changes it is in the group.
 #[test]
 fn who_is_not_in_the_group_takes_set_group_id_away() {
     if !ready_as_root(&["setpriv", "fallocate", "truncate", "dd"]) {
@@ -148,7 +148,7 @@ fn who_is_not_in_the_group_takes_set_group_id_away() {
                 assert!(run(by.current_dir(mount.path()), 20).status.success(), "{change}");
                 let now = mode(&file);
                 assert_eq!(now, after, "{change} on {before:o} with {groups} leaves {now:o}, not {after:o}");
-                // By a program of root's it all stays.
+                // A program run by root keeps all of them.
                 fs::set_permissions(&file, fs::Permissions::from_mode(before)).unwrap();
                 assert!(run(&mut script(mount.path(), change), 20).status.success(), "{change} by root");
                 assert_eq!(mode(&file), before, "{change} by root");

@@ -1,4 +1,4 @@
-//! `--cache write-back`: the kernel gathers writes, and goes by its own sizes and times.
+//! `--cache write-back`: the kernel collects writes, and uses its own sizes and times.
 
 use crate::support::{
     CACHES, disk::Disk, mounted::Vault, random::Random, raw::Mapping, ready, ready_as_root,
@@ -19,7 +19,7 @@ fn new_file(path: &Path) -> File {
     File::options().create_new(true).read(true).write(true).open(path).expect("create")
 }
 
-/// The kernel asks where data lies before it has written any.
+/// The kernel asks for data and holes before it has written the data back.
 #[test]
 fn what_is_gathered_is_data_to_who_copies_it() {
     if !ready(&["cp"]) {
@@ -39,7 +39,7 @@ fn what_is_gathered_is_data_to_who_copies_it() {
     mount.unmount();
 }
 
-/// A write reaches the mount later than the program made it.
+/// A write reaches the mount later than the program issued it.
 #[test]
 fn a_file_has_the_time_of_its_last_write() {
     if !ready(&[]) {
@@ -59,7 +59,7 @@ fn a_file_has_the_time_of_its_last_write() {
         file.write_all_at(&[round; 10_000], 5000 * u64::from(round)).expect("write");
         let written = time(&path);
         std::thread::sleep(Duration::from_millis(20));
-        // Has the kernel write the pages, not the time.
+        // Makes the kernel write the pages, but not the time.
         past.read_at(&mut [0; 4096], 0).expect("read");
         assert_eq!(time(&path), written);
         file.sync_all().expect("fsync");
@@ -72,7 +72,7 @@ fn a_file_has_the_time_of_its_last_write() {
     mount.unmount();
 }
 
-/// How a program writes into a full store.
+/// How a program writes to a full store.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Write,
@@ -81,7 +81,7 @@ enum Way {
     Mapped,
 }
 
-/// What it does once there is room.
+/// The program's action once there is space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Then {
     Rewrite,
@@ -93,7 +93,7 @@ enum Then {
 const WAYS: [Way; 4] = [Way::Write, Way::Append, Way::Past, Way::Mapped];
 const THEN: [Then; 4] = [Then::Rewrite, Then::Append, Then::Cut, Then::OpenAgain];
 
-/// Bytes that fsync confirmed before the store was full, and those that do not fit.
+/// Bytes that fsync confirmed before the store was full, and bytes that do not fit.
 const SURE: usize = MIB;
 const MORE: usize = 2 * MIB;
 
@@ -117,8 +117,8 @@ fn write_more(way: Way, path: &Path, more: &[u8]) -> std::io::Result<()> {
     file.sync_all()
 }
 
-/// The error comes at the write or the fsync. Afterwards the file has what was confirmed, takes writes, and has the size
-/// that it shows.
+/// Called after the write or fsync has failed. The file must have the confirmed content, accept writes,
+/// and have the size that it reports.
 fn go_on(then: Then, path: &Path, sure: &[u8], last: &[u8]) -> u64 {
     let mut file =
         OpenOptions::new().append(then == Then::Append).read(true).write(true).open(path).expect("open");
@@ -136,7 +136,7 @@ fn go_on(then: Then, path: &Path, sure: &[u8], last: &[u8]) -> u64 {
     intact(then, path, sure, last)
 }
 
-/// Returns its size.
+/// Asserts that the confirmed content is intact. Returns the file's size.
 fn intact(then: Then, path: &Path, sure: &[u8], last: &[u8]) -> u64 {
     let all = fs::read(path).expect("read");
     assert_eq!(all.len() as u64, fs::metadata(path).expect("stat").len(), "its size");
@@ -185,7 +185,7 @@ fn a_full_store_is_said_and_loses_nothing_that_was_confirmed() {
             while rustix::fs::statvfs(disk.0.path()).expect("statvfs").f_bavail * 4096 < 8 << 20 {
                 assert!(Instant::now() < end, "{what}: no room");
             }
-            // Another handle may be told, too, but once.
+            // Another handle may report the error too, but only once.
             let _ = file.sync_all();
             file.sync_all().unwrap_or_else(|e| panic!("{what}: {e}"));
             drop(file);
@@ -200,7 +200,8 @@ fn a_full_store_is_said_and_loses_nothing_that_was_confirmed() {
     }
 }
 
-/// The kernel keeps the size that a file was to have, until the file is opened after its last handle was released.
+/// The kernel keeps the size that a file would have had, until the file is opened after its last handle
+/// was released.
 #[test]
 fn what_did_not_fit_is_not_shown_for_long() {
     if !ready_as_root(&["mount"]) {
@@ -214,13 +215,13 @@ fn what_did_not_fit_is_not_shown_for_long() {
     file.sync_all().expect("there is room");
     let ballast = disk.0.path().join("ballast");
     assert!(fs::write(&ballast, vec![1; 40 * MIB]).is_err());
-    // More than a mount buffers of a file.
+    // More than a mount buffers per file.
     let bytes = Random::new("more").bytes(16 * MIB);
     let failed = file.write_all_at(&bytes, 0).and_then(|()| file.sync_all());
     assert_eq!(failed.expect_err("no room").kind(), ErrorKind::StorageFull);
     fs::remove_file(&ballast).expect("remove");
     drop(file);
-    // What the kernel hands over last may be stored after all: then the size is right.
+    // The kernel's last write-back may succeed after all, and then the size is right.
     let end = Instant::now() + Duration::from_secs(5);
     while fs::read(&path).expect("read").len() == bytes.len() && Instant::now() < end {}
     let size = fs::metadata(&path).expect("stat").len();

@@ -1,4 +1,4 @@
-//! Somebody who can write to the store, has older states of it, and knows the format but no key.
+//! An attacker who can write to the store, has older states of it, and knows the format but no key.
 
 use crate::support::{random::Random, store::walk};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags};
@@ -9,36 +9,36 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Places where something begins: records, entries, chunks, a leaf page, a node page.
+/// Offsets where structures begin: records, entries, chunks, a leaf page, a node page.
 const EDGES: [u64; 12] =
     [0, 480, 512, 1024, 1056, 1088, 4096, 8192, 200_704, 204_800, 208_896, 4096 * (2 + 48 + 1 + 64)];
 
-/// What has the vault's own files in the root: without them nothing mounts.
+/// The vault's own files in the root, without which nothing mounts.
 const ROOT: [&str; 2] = ["warpcrypt.json", "warpcrypt.dir"];
 
 /// Changes a store at random.
 pub struct Saboteur {
     store: PathBuf,
-    /// Stored files of every state, to take pieces from.
+    /// Stored files of every state, as a source of pieces.
     kept: Vec<PathBuf>,
-    /// What was done.
+    /// Log of changes.
     pub done: Vec<String>,
     root: bool,
 }
 
 impl Saboteur {
-    /// One with these older states of the store.
+    /// Creates an attacker who has these older states of the store.
     pub fn new(store: &Path, states: &[PathBuf]) -> Saboteur {
         let kept = states.iter().flat_map(|state| walk(state)).filter(|path| path.is_file()).collect();
         Saboteur { store: store.into(), kept, done: Vec::new(), root: false }
     }
 
-    /// Whether something of what a mount needs was changed.
+    /// Whether any file that a mount requires was changed.
     pub fn hit_root(&self) -> bool {
         self.root
     }
 
-    /// Changes something. What cannot be done is left.
+    /// Makes a random change. Errors are ignored.
     pub fn strike(&mut self, random: &mut Random) {
         let mut all = Vec::new();
         everything(&self.store, &mut all);
@@ -65,12 +65,12 @@ impl Saboteur {
         self.done.push(format!("{done}: {} (inode {number}), {}", short(&one), short(&other)));
     }
 
-    /// The small file beside the trees, which tells whether the mount works.
+    /// Whether this is the small file beside the trees, which shows that the mount works.
     fn is_witness(&self, path: &Path) -> bool {
         path.parent() == Some(&self.store) && !path.is_dir() && !ROOT.iter().any(|name| path.ends_with(name))
     }
 
-    /// Changes the bytes of a file.
+    /// Changes bytes of a file.
     fn bytes(&self, path: &Path, len: u64, random: &mut Random) -> &'static str {
         let Ok(file) = OpenOptions::new().read(true).write(true).open(path) else { return "nothing" };
         let edge = *random.one_of(&EDGES);
@@ -109,7 +109,7 @@ impl Saboteur {
                 drop(file.set_len(1 << random.below(44)));
                 "make up a length"
             }
-            // From another state of the same file, or from any other.
+            // Bytes from another state of the same file, or from any other file.
             _ => {
                 let name = path.file_name().unwrap_or_default();
                 let mut from: Vec<_> =
@@ -125,7 +125,7 @@ impl Saboteur {
         }
     }
 
-    /// Changes what a directory is or holds.
+    /// Changes a directory, or its entries.
     fn in_dir(&self, dir: &Path, random: &mut Random) -> &'static str {
         match random.below(4) {
             0 => {
@@ -154,7 +154,7 @@ impl Saboteur {
         }
     }
 
-    /// Replaces a node, or moves it.
+    /// Replaces or moves a node.
     fn node(&self, one: &Path, other: &Path, len: u64, random: &mut Random) -> &'static str {
         let mut beside = other.with_file_name(one.file_name().unwrap_or_default());
         if ROOT.iter().any(|name| beside == self.store.join(name)) {
@@ -183,7 +183,7 @@ impl Saboteur {
                 let _ = fs::hard_link(one, beside);
                 "a second name"
             }
-            // Not one of which most is made up.
+            // Skip files whose forged length makes them huge.
             5 if len < 10 << 20 && one.is_file() => {
                 put(&beside, &fs::read(one).unwrap_or_default());
                 "copy elsewhere"
@@ -214,13 +214,13 @@ impl Saboteur {
     }
 }
 
-/// Puts a file there, in place of another one. (To open a pipe would be to wait.)
+/// Creates a file with these bytes, replacing any existing node. (Opening an existing pipe would block.)
 fn put(path: &Path, bytes: &[u8]) {
     let _ = fs::remove_file(path);
     let _ = fs::write(path, bytes);
 }
 
-/// Changes the stored attributes of a node, or gives it another's.
+/// Changes the stored attributes of a node, or copies those of another.
 fn attributes(one: &Path, other: &Path, random: &mut Random) -> &'static str {
     let mut names = [0; 1000];
     let len = rustix::fs::llistxattr(other, &mut names).unwrap_or(0);
@@ -237,7 +237,7 @@ fn attributes(one: &Path, other: &Path, random: &mut Random) -> &'static str {
     "another's attribute"
 }
 
-/// All below a directory, directories and links too.
+/// Collects everything below a directory, including directories and symlinks.
 fn everything(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         found.push(entry.path());

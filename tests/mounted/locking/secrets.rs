@@ -1,4 +1,4 @@
-//! The secrets of a vault, computed anew from its key file, and a search for them in the memory of processes.
+//! Recomputes the secrets of a vault from its key file, and searches the memory of processes for them.
 
 use crate::support::mounted::Vault;
 use rustix::process::Pid;
@@ -25,14 +25,14 @@ use warpcrypt::{
 
 /// Bytes read at once.
 const PIECE: usize = 4 << 20;
-/// Bytes of the longest needle.
+/// Length of the longest needle in bytes.
 const LONGEST: usize = 64;
 
-/// Named bytes that only somebody with the key can know.
+/// Named byte strings that only a holder of the key can know.
 pub struct Secrets(Vec<(String, Vec<u8>)>);
 
 impl Secrets {
-    /// The keys of a vault with AES-256, in all forms that its process has them in.
+    /// The keys of a vault with AES-256, in every form in which its process holds them.
     pub fn of(vault: &Vault) -> Secrets {
         let content = fs::read(&vault.key).expect("key file");
         let mut all = Secrets(vec![("key file".into(), content.clone())]);
@@ -59,10 +59,11 @@ impl Secrets {
         all
     }
 
-    /// Adds what must not be found either.
+    /// Adds other bytes that must not be found.
     pub fn add(&mut self, name: &str, bytes: &[u8]) {
         self.0.push((name.to_owned(), bytes[..bytes.len().min(LONGEST)].to_vec()));
-        // What is moved, or stored register by register, may be left in parts.
+        // Data that is moved, or stored register by register, may be left in parts, so search for every
+        // word.
         for (number, word) in bytes.chunks_exact(8).enumerate().filter(|(_, word)| **word != [0; 8]) {
             self.0.push((format!("{name}, word {number}"), word.to_vec()));
         }
@@ -78,7 +79,7 @@ impl Secrets {
         self.add(&format!("{name}, to decrypt"), rounds.decryption_keys()[3..6].as_flattened());
     }
 
-    /// The keys of a stored file; none if nothing was committed to it.
+    /// Adds the keys of a stored file, or none if nothing was committed to it.
     fn add_file(&mut self, name: &str, contents: &Secret<32>, stored: &Path) {
         let mut sector = [0; RECORD];
         let read = File::open(stored).and_then(|file| file.read_exact_at(&mut sector, 0));
@@ -105,12 +106,12 @@ impl Secrets {
         }
     }
 
-    /// How many there are.
+    /// Number of needles.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Those that are in the memory of a process or of one that it started, by name, and where one of each is.
+    /// Searches a process and its children. Maps the name of each secret found to one location.
     pub fn found_in(&self, process: Pid) -> BTreeMap<String, String> {
         let mut by_start: HashMap<[u8; 4], Vec<usize>> = HashMap::new();
         for (number, (_, bytes)) in self.0.iter().enumerate() {
@@ -155,7 +156,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The folders below /proc of a process and of those that it started.
+/// The /proc directories of a process and of its children.
 fn with_children(process: Pid) -> Vec<PathBuf> {
     let own = PathBuf::from(format!("/proc/{}", process.as_raw_nonzero()));
     let tasks = fs::read_dir(own.join("task")).expect("a process").flatten();
@@ -165,12 +166,12 @@ fn with_children(process: Pid) -> Vec<PathBuf> {
     [own].into_iter().chain(children.iter().map(|pid| Path::new("/proc").join(pid))).collect()
 }
 
-/// An address of a process, by its mapping and by the thread whose stack ends next above it.
+/// Describes an address by its mapping, and by the thread whose stack pointer is the next one above it.
 fn place(process: &Path, mapping: &str, address: u64) -> String {
     let tasks = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
     let ends = tasks.filter_map(|task| {
         let read = |name| fs::read_to_string(task.path().join(name)).ok();
-        // The last two numbers are the stack pointer and where the thread will go on.
+        // The last two numbers are the stack pointer and the instruction pointer.
         let call = read("syscall")?;
         let pointer = call.split_whitespace().rev().nth(1)?.strip_prefix("0x")?.to_owned();
         Some((u64::from_str_radix(&pointer, 16).ok()?, read("comm")?, call))
@@ -182,8 +183,8 @@ fn place(process: &Path, mapping: &str, address: u64) -> String {
     format!("{address:x} in {mapping}, {}", thread.unwrap_or_default())
 }
 
-/// Hands all readable memory of a process to `look`, in pieces that overlap: its mapping, where the piece begins, and its
-/// bytes.
+/// Passes all readable memory of a process to `look` in overlapping pieces: the mapping, the piece's
+/// start address, and its bytes.
 fn each_piece(process: &Path, mut look: impl FnMut(&str, u64, &[u8])) {
     let maps = fs::read_to_string(process.join("maps")).expect("its mappings");
     let memory = File::open(process.join("mem")).expect("its memory");
@@ -191,7 +192,7 @@ fn each_piece(process: &Path, mut look: impl FnMut(&str, u64, &[u8])) {
     let mut seen = 0;
     for line in maps.lines() {
         let (range, rest) = line.split_once(' ').expect("a range");
-        // The kernel's own pages cannot be read so.
+        // The kernel's own pages cannot be read this way.
         if !rest.starts_with('r') || rest.ends_with("[vvar]") || rest.ends_with("[vsyscall]") {
             continue;
         }
@@ -199,7 +200,7 @@ fn each_piece(process: &Path, mut look: impl FnMut(&str, u64, &[u8])) {
         let [start, end] = [start, end].map(|n| u64::from_str_radix(n, 16).expect("an address"));
         for at in (start..end).step_by(PIECE) {
             let len = usize::try_from(end - at).unwrap_or(usize::MAX).min(bytes.len());
-            // Pages of files that were cut, and of devices, cannot be read.
+            // Pages of truncated files, and of devices, cannot be read.
             if memory.read_exact_at(&mut bytes[..len], at).is_ok() {
                 seen += len;
                 look(line, at, &bytes[..len]);

@@ -1,4 +1,4 @@
-//! What an operation of `random_tree` does to a directory, and what it answers.
+//! The effect of a `random_tree` operation on a directory, and its result.
 
 use super::steps::{ATTRIBUTES, HANDLES, Op, Place};
 use rustix::{
@@ -21,15 +21,15 @@ use std::{
 pub struct Side {
     root: PathBuf,
     handles: [Option<OwnedFd>; HANDLES],
-    /// Times from here on count as "now".
+    /// Times at or after this one count as "now".
     start: i64,
 }
 
-/// What an operation answers, in words, or its error.
+/// Result of an operation as text, or its error.
 pub type Answer = Result<String, Errno>;
 
 impl Side {
-    /// A new directory.
+    /// Creates a new directory.
     pub fn new(root: &Path) -> Side {
         fs::create_dir(root).expect("directory");
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("clock");
@@ -49,7 +49,7 @@ impl Side {
         self.handles[handle as usize % HANDLES].as_ref().ok_or(Errno::BADF)
     }
 
-    /// Does it.
+    /// Performs the operation.
     pub fn apply(&mut self, op: &Op) -> Answer {
         match *op {
             Op::Open { .. } => self.open(op),
@@ -74,7 +74,7 @@ impl Side {
                 self.change(op)
             }
             Op::Umask(mask) => {
-                // Both sides have one process.
+                // Both sides are in one process.
                 rustix::process::umask(Mode::from_raw_mode(mask.into()));
                 done(Ok(()))
             }
@@ -99,7 +99,7 @@ impl Side {
         let stat = rfs::fstat(&opened)?;
         let answer = self.describe(&stat);
         if truncate {
-            // Whether emptying an empty file is a change differs between filesystems.
+            // Filesystems differ in whether truncating an empty file counts as a change.
             let _ = rfs::futimens(&opened, &both(7, 7));
         }
         let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
@@ -136,8 +136,8 @@ impl Side {
         }
     }
 
-    /// Whether these change the modification time when nothing else changes is each filesystem's own
-    /// affair, so it is set afterwards.
+    /// Filesystems differ in whether these operations change the modification time when nothing else
+    /// changes, so it is set afterwards.
     fn resize(&mut self, op: &Op) -> Answer {
         match *op {
             Op::TruncateHandle { handle, size } => {
@@ -199,7 +199,7 @@ impl Side {
             Op::GetAttribute { at, name: n, room } => {
                 let mut value = vec![0; room as usize];
                 let n = rfs::getxattr(self.at(at), name(n), &mut value)?;
-                // Without room the answer is the length.
+                // With an empty buffer, the result is the length.
                 Ok(if room == 0 { n.to_string() } else { digest(&value[..n]) })
             }
             Op::ListAttributes(at) => Ok(attributes(&self.at(at))?.join(" ")),
@@ -208,7 +208,7 @@ impl Side {
         }
     }
 
-    /// Of files and directories: others have none in a vault.
+    /// For files and directories only: other nodes have no ACLs in a vault.
     fn acl(&self, op: &Op) -> Answer {
         let (Op::SetAcl { at, default, .. } | Op::GetAcl { at, default }) = *op else { unreachable!() };
         let path = self.at(at);
@@ -284,7 +284,7 @@ impl Side {
         }
     }
 
-    /// What both filesystems must agree on.
+    /// The attributes that both filesystems must agree on.
     fn describe(&self, stat: &rfs::Stat) -> String {
         describe(stat, self.start)
     }
@@ -297,20 +297,21 @@ fn describe(stat: &rfs::Stat, start: i64) -> String {
         format!("{}.{}", stat.st_mtime, stat.st_mtime_nsec)
     };
     let owner = format!("{:o} {}:{} {time}", stat.st_mode, stat.st_uid, stat.st_gid);
-    // A directory's size and links are the store's own affair.
+    // A directory's size and link count depend on the store.
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => owner,
         _ => format!("{owner} links {} size {}", stat.st_nlink, stat.st_size),
     }
 }
 
-/// A group that the user is in, or root's.
+/// A group of the user, or root's.
 fn group(which: u8) -> u32 {
     let own = rustix::process::getgroups().unwrap_or_default();
     own.get(which as usize).map_or(0, |group| group.as_raw())
 }
 
-/// ACLs in the form of the kernel. The mask is what the owning group may do: a pipe has no more in a vault.
+/// ACLs in the kernel's format. The mask equals the owning group's permissions: a pipe in a vault has no
+/// other.
 fn acl(which: u8) -> Vec<u8> {
     const OWNER: u16 = 1;
     const USER: u16 = 2;
@@ -341,7 +342,7 @@ fn acl(which: u8) -> Vec<u8> {
             (MASK, 0, u32::MAX),
             (OTHERS, 0, u32::MAX),
         ],
-        // None.
+        // No ACL.
         _ => &[(OWNER, 7, u32::MAX)],
     };
     let entry = |(tag, rights, id): &(u16, u16, u32)| {
@@ -350,7 +351,7 @@ fn acl(which: u8) -> Vec<u8> {
     [2_u32.to_le_bytes().to_vec(), entries.iter().flat_map(entry).collect()].concat()
 }
 
-/// Lets the user read a node that it owns; returns its mode before.
+/// Makes a node that the user owns readable. Returns its previous mode.
 fn open_up(path: &Path, stat: &rfs::Stat) -> Option<Mode> {
     let kind = FileType::from_raw_mode(stat.st_mode);
     let has_mode = matches!(kind, FileType::RegularFile | FileType::Directory);
@@ -384,7 +385,7 @@ fn both(seconds: i64, nanoseconds: u32) -> Timestamps {
     Timestamps { last_access: time, last_modification: time }
 }
 
-/// Bytes that tell their place, so that a shifted copy is seen.
+/// Bytes that depend on their position, so that shifted data is detected.
 fn pattern(len: u32, fill: u8) -> Vec<u8> {
     (0..len).map(|i| fill ^ (i as u8) ^ ((i >> 8) as u8).rotate_left(3)).collect()
 }
@@ -406,7 +407,7 @@ fn attributes(path: &Path) -> Result<Vec<String>, Errno> {
     Ok(names)
 }
 
-/// Names with their types; an inode number that is not the file's own is marked.
+/// Names with their types. Marks an inode number that differs from the file's own.
 fn list(path: &Path) -> Answer {
     let fd = rfs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let mut lines = Vec::new();
@@ -414,7 +415,7 @@ fn list(path: &Path) -> Answer {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let stat = rfs::statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
-        // ".." of the outermost directory leads out of what is compared.
+        // ".." of the root leads outside of what is compared.
         let right = stat.st_ino == entry.ino() || name == "..";
         let kind = entry.file_type() == FileType::from_raw_mode(stat.st_mode);
         lines.push(format!("{name} {:?} {right} {kind}", entry.file_type()));
@@ -423,7 +424,7 @@ fn list(path: &Path) -> Answer {
     Ok(lines.join("; "))
 }
 
-/// A whole tree: every path with attributes and content, and which names are one file.
+/// A complete tree: every path with its attributes and content, and which names refer to the same file.
 pub fn tree(root: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     let mut files: BTreeMap<u64, Vec<String>> = BTreeMap::new();
@@ -451,7 +452,7 @@ pub fn tree(root: &Path) -> Vec<String> {
                 files.entry(meta.ino()).or_default().push(format!("{path:?}"));
             }
             let names = if meta.is_symlink() { Vec::new() } else { attributes(&whole).expect("attributes") };
-            // Everything that was not set is of this test's time: see `describe`.
+            // Every time that was not set explicitly is from this test run, see `describe`.
             lines.push(format!("{path:?} {} {content} {names:?}", describe(&stat, 1_600_000_000)));
             match closed {
                 Some(mode) if meta.is_dir() => closed_dirs.push((whole, mode)),
@@ -460,7 +461,7 @@ pub fn tree(root: &Path) -> Vec<String> {
             }
         }
     }
-    // The innermost first.
+    // Innermost directories first.
     for (dir, mode) in closed_dirs.into_iter().rev() {
         rfs::chmod(dir, mode).expect("an owner's chmod");
     }

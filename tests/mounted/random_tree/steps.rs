@@ -3,14 +3,15 @@
 use proptest::{prelude::*, sample::select, strategy::Union};
 use std::path::Path;
 
-/// Handles that a sequence can have open.
+/// Maximum number of open handles in a sequence.
 pub const HANDLES: usize = 5;
 
-/// A path: an index into directories and one into names.
+/// A path: an index of a directory and an index of a name.
 #[derive(Debug, Clone, Copy)]
 pub struct Place(u8, u8);
 
-/// What a sequence finds: directories and files, and the first files open for reading and writing.
+/// The initial state of a sequence: directories and files, and the first files opened for reading and
+/// writing.
 pub fn start() -> Vec<Op> {
     let mut ops: Vec<Op> =
         [Place(0, 3), Place(1, 4), Place(0, 8)].map(|at| Op::MakeDir { at, mode: 0o755 }).into();
@@ -23,7 +24,7 @@ pub fn start() -> Vec<Op> {
     ops
 }
 
-/// One operation. Handles are indices; a closed one answers EBADF on both sides.
+/// One operation. Handles are indices; a closed one gives EBADF on both sides.
 #[derive(Debug, Clone)]
 #[allow(missing_docs)]
 pub enum Op {
@@ -165,7 +166,7 @@ pub enum Op {
 }
 
 const DIRS: [&str; 4] = ["", "d", "d/e", "каталог"];
-/// Attributes that are set and read.
+/// The attributes that are set and read.
 pub const ATTRIBUTES: [&str; 2] = ["user.a", "user.длинное имя атрибута"];
 
 impl Place {
@@ -182,18 +183,18 @@ impl Place {
 }
 
 fn place() -> impl Strategy<Value = Place> {
-    // Names of files are frequent, those of the directories and the one that is too long are rare.
+    // File names are frequent; names of the directories and the overlong name are rare.
     let name =
         prop_oneof![24 => 0..3u8, 6 => select(vec![5u8, 6]), 4 => select(vec![3u8, 4, 8]), 1 => Just(7u8)];
     (0..4u8, name).prop_map(|(dir, name)| Place(dir, name))
 }
 
-/// One of a few, so that operations meet.
+/// One of a few places, so that operations affect each other.
 fn few_places() -> impl Strategy<Value = Place> {
     prop_oneof![6 => (0..2u8, 0..3u8).prop_map(|(dir, name)| Place(dir, name)), 1 => place()]
 }
 
-/// Mostly one of the directories that everything else lies in.
+/// Usually one of the directories that contain everything else.
 fn dir_place() -> impl Strategy<Value = Place> {
     prop_oneof![3 => select(vec![Place(0, 3), Place(1, 4), Place(0, 8)]), 1 => place()]
 }
@@ -216,12 +217,13 @@ fn times(at: Place, seconds: i64, nanoseconds: u32, follow: bool) -> Op {
     Op::Times { at, seconds, nanoseconds, follow }
 }
 
-/// Permission bits of all kinds, such as deny the owner among them.
+/// Permission bits of all kinds, including those that deny access to the owner.
 fn any_mode() -> impl Strategy<Value = u16> {
     prop_oneof![3 => Just(0o755u16), 3 => 0..0o1000u16, 2 => 0..0o10000u16]
 }
 
-/// What an ordinary user does: as `any_op`, and all that has to do with modes, groups and ACLs.
+/// Operations of an ordinary user: those of `any_op`, and everything that involves modes, groups and
+/// ACLs.
 pub fn any_op_of_a_user() -> impl Strategy<Value = Op> {
     let h = || 0..HANDLES as u8;
     let at = || prop_oneof![3 => few_places(), 2 => dir_place(), 1 => place()];
@@ -230,7 +232,7 @@ pub fn any_op_of_a_user() -> impl Strategy<Value = Op> {
         (100, any_op().boxed()),
         (10, (at(), any_mode()).prop_map(|(at, mode)| Op::Mode { at, mode }).boxed()),
         (8, (h(), any_mode()).prop_map(|(handle, mode)| Op::ModeOfHandle { handle, mode }).boxed()),
-        // Else hardly anything is left that can be reached.
+        // Otherwise hardly anything would remain accessible.
         (14, dir_place().prop_map(|at| Op::Mode { at, mode: 0o755 }).boxed()),
         (6, few_places().prop_map(|at| Op::Mode { at, mode: 0o6755 }).boxed()),
         (4, (dir_place(), any_mode()).prop_map(|(at, mode)| Op::MakeDir { at, mode }).boxed()),
@@ -242,7 +244,7 @@ pub fn any_op_of_a_user() -> impl Strategy<Value = Op> {
     Union::new_weighted(ops)
 }
 
-/// Any operation, the useful ones more often.
+/// Any operation; useful ones are more likely.
 pub fn any_op() -> impl Strategy<Value = Op> {
     let h = || 0..HANDLES as u8;
     let b = any::<bool>;
@@ -337,7 +339,7 @@ pub fn any_op() -> impl Strategy<Value = Op> {
     Union::new_weighted(ops)
 }
 
-/// Length of an attribute's value, up to the longest that Linux has: also such that a store may have no room for.
+/// Length of an attribute's value, up to Linux's maximum. Some do not fit into every store.
 fn value_len() -> impl Strategy<Value = u32> {
     prop_oneof![6 => 0..256u32, 1 => 3_000..5_000u32, 1 => 65_400..=65_536u32]
 }

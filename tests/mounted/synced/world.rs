@@ -1,4 +1,5 @@
-//! Two mounted vaults with the same keys and directory ids, a program that keeps their stores in step, and what may be read.
+//! Two mounted vaults with the same keys and directory ids, a program that keeps their stores in sync,
+//! and a model of what may be read.
 
 use super::{is_expected, replace, stored};
 use crate::support::{
@@ -15,16 +16,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Directories, each in the one before.
+/// Directories, each inside the previous one.
 const DIRS: [&str; 3] = ["", "a", "a/b"];
-/// Files of a directory. Two that follow each other are a pair: only they are renamed to one another.
+/// Files per directory. Two consecutive files form a pair; renames happen only within a pair.
 const FILES: usize = 6;
 /// Bytes of a record.
 const RECORD: usize = 32;
-/// Descriptors held open at most.
+/// Maximum number of descriptors held open.
 const HELD: usize = 4;
 
-/// What was done, and how often it went wrong.
+/// Counts of operations and of their failures.
 #[derive(Debug, Default)]
 pub struct Seen {
     pub read: usize,
@@ -32,25 +33,25 @@ pub struct Seen {
     pub changed: usize,
     pub change_errors: usize,
     pub synced: usize,
-    /// Stored files that got the inode number of another one.
+    /// Stored files that got the inode number of another file.
     pub reused: usize,
 }
 
-/// A write that a program made: of a whole file, or of one record behind what was there.
+/// A write by a program: of a whole file, or of one record appended to the existing ones.
 struct Written {
     path: usize,
     records: usize,
     appended: bool,
-    /// Whether the file may have been cut inside it since, or it failed.
+    /// Whether the write failed, or the file may since have been truncated within it.
     cut: bool,
 }
 
-/// What may be read.
+/// A model of what may be read.
 struct Model {
     written: Vec<Written>,
-    /// The paths whose content a path may have by renames.
+    /// For each path, the paths whose content it may have because of renames.
     owners: Vec<BTreeSet<usize>>,
-    /// Paths at which a write failed: such a file may be empty.
+    /// Paths at which a write failed. Such a file may be empty.
     torn: BTreeSet<usize>,
 }
 
@@ -63,7 +64,7 @@ impl Model {
         record
     }
 
-    /// Notes a write, and says what it is to write.
+    /// Records a write and returns the bytes to write.
     fn write(&mut self, path: usize, records: usize, appended: bool) -> Vec<u8> {
         let serial = self.written.len();
         self.written.push(Written { path, records, appended, cut: false });
@@ -79,7 +80,7 @@ impl Model {
         self.owners[to].extend(owners);
     }
 
-    /// Why a path may not read as this.
+    /// Checks whether a path may have this content; an error gives the reason.
     fn refuse(&self, path: usize, content: &[u8]) -> Result<(), String> {
         let torn = self.is_torn(path);
         if content.is_empty() {
@@ -121,7 +122,7 @@ impl Model {
     }
 }
 
-/// A file that a program has open.
+/// A file that a program holds open.
 struct Held {
     side: usize,
     path: usize,
@@ -132,7 +133,7 @@ struct Held {
 pub struct World {
     vaults: [Vault; 2],
     paths: Vec<PathBuf>,
-    /// Where each path is stored, below the store.
+    /// Where each path is stored, relative to the store.
     stored: Vec<PathBuf>,
     model: Model,
     log: Vec<String>,
@@ -140,7 +141,7 @@ pub struct World {
 }
 
 impl World {
-    /// Makes both stores, one at each place.
+    /// Creates both stores, one at each place.
     pub fn new(places: [PathBuf; 2]) -> World {
         places.iter().for_each(|place| fs::create_dir(place).expect("directory"));
         let stores = places.map(|place| place.join("vault"));
@@ -166,7 +167,7 @@ impl World {
         World { vaults: [one, two], paths, stored, model, log: Vec::new(), seen: Seen::default() }
     }
 
-    /// Does so many operations, and looks at everything after another mount.
+    /// Performs `steps` operations, and checks everything after a remount.
     pub fn run(&mut self, steps: usize, random: &mut Random) {
         let World { vaults, paths, stored, model, log, seen } = self;
         let mut mounts = vaults.each_ref().map(|vault| Some(vault.mount()));
@@ -178,12 +179,14 @@ impl World {
             if random.once_in(150) {
                 held.retain(|held| held.side != side);
                 log.push(format!("{side}: mount anew"));
-                // What was written over what somebody else changed may have been refused: umount says so.
+                // Some writes over externally modified files may have been refused, which umount would
+                // report.
                 mounts[side] = None;
                 mounts[side] = Some(vaults[side].mount());
             } else if random.once_in(3) {
                 seen.synced += 1;
-                // The kernel keeps the name of a file that a program has open, for up to a minute.
+                // While a program has a file open, the kernel may keep its name cached for up to a
+                // minute.
                 let may_move = !held.iter().any(|held| held.path / 2 == path / 2);
                 seen.reused += usize::from(sync(stores, (path, may_move), stored, model, log, random));
             } else {
@@ -203,7 +206,7 @@ impl World {
     }
 }
 
-/// What programs on one side do.
+/// Operations of the programs on one side.
 struct Program<'a, 'v> {
     side: usize,
     mount: &'a Mount<'v>,
@@ -233,7 +236,7 @@ impl Program<'_, '_> {
             9 | 10 => {
                 let content = self.model.write(path, 1, true);
                 let opened = OpenOptions::new().append(true).open(&at);
-                // What follows a failed open was not written to any file.
+                // If the open failed, nothing was written to any file.
                 let written = opened.and_then(|file| finish(file, &content));
                 self.note("append", path, written);
             }
@@ -241,7 +244,7 @@ impl Program<'_, '_> {
                 let renamed = fs::rename(&at, self.mount.join(&self.paths[path ^ 1]));
                 if renamed.is_ok() {
                     self.model.renamed(path, path ^ 1);
-                    // A descriptor of the former file leads to the latter from here on.
+                    // From here on, a descriptor opened at the old path refers to the new one.
                     self.model.renamed(path ^ 1, path);
                 }
                 self.note("rename", path, renamed);
@@ -251,7 +254,7 @@ impl Program<'_, '_> {
                 self.note("remove", path, removed);
             }
             13 => {
-                // It may be of any version that was ever written there.
+                // The file may contain any version that was ever written there.
                 let owners = self.model.owners[path].clone();
                 let is_owned = |written: &&mut Written| owners.contains(&written.path);
                 self.model.written.iter_mut().filter(is_owned).for_each(|written| written.cut = true);
@@ -274,7 +277,7 @@ impl Program<'_, '_> {
                 self.side = held[at].side;
                 self.use_held(&held[at], random);
                 if random.once_in(2) {
-                    // What it wrote is durable by then.
+                    // Close makes its writes durable.
                     let _ = close(held.swap_remove(at).file);
                 }
             }
@@ -342,7 +345,8 @@ fn finish(mut file: File, content: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// What a program does that keeps the second store like the first. Whether an inode number was used again.
+/// One step of the program that keeps the second store like the first. Returns whether an inode number
+/// was reused.
 fn sync(
     [from, to]: [&PathBuf; 2],
     (path, may_move): (usize, bool),
@@ -356,7 +360,7 @@ fn sync(
     let [source, target] = [from, to].map(|store| store.join(&stored[path]));
     let other = random.below(stored.len() as u64) as usize;
     let copy = || {
-        // A long name's sidecar comes first.
+        // The sidecar of a long name is copied first.
         if source.exists() && target.parent().is_some_and(Path::exists) {
             let sidecar = |path: &Path| PathBuf::from(format!("{}.name", path.display()));
             if sidecar(&source).exists() {

@@ -1,4 +1,4 @@
-//! `warpcrypt-bench crypto`: its report holds what it should. How fast anything is, no test asks.
+//! `warpcrypt-bench crypto`: its report is complete. No test asserts speeds.
 
 use crate::support::{
     bench,

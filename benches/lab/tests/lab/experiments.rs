@@ -1,5 +1,6 @@
-//! `warpcrypt-bench keccak`, `aes`, `kuznyechik`, `md6`, `files` and `transfers`: the CPU's columns everywhere, the kernels' where
-//! there is a GPU. Each kernel is compared with the CPU by the command itself before it is measured.
+//! `warpcrypt-bench keccak`, `aes`, `kuznyechik`, `md6`, `files` and `transfers`: the CPU's columns
+//! everywhere, the kernels' columns if there is a GPU. The command itself compares each kernel with the
+//! CPU before measuring it.
 
 use crate::support::{bench, command::run, text};
 use std::fs;

@@ -1,4 +1,5 @@
-//! `warpcrypt-bench mount` measures what it says, and leaves nothing behind, whether it ends by itself or is told to.
+//! `warpcrypt-bench mount` measures everything that it documents, and leaves nothing behind, whether it
+//! finishes or is stopped.
 
 use crate::support::{
     bench,
@@ -49,7 +50,7 @@ fn every_group_is_measured_of_every_filesystem() {
         let rows = section["tables"][0]["rows"].as_array().expect("rows");
         assert!(!rows.is_empty(), "{section}");
         for row in rows {
-            // A short phase takes less processor time than can be seen.
+            // A short phase may use less processor time than the clock resolves.
             let least = if row["unit"] == "s/GB" || row["unit"] == "µs each" { -1.0 } else { 0.0 };
             let measured = |name: &str| row[name].as_f64().is_some_and(|value| value > least);
             assert!(measured("warpcrypt") && measured("pass-through"), "{row}");
@@ -71,7 +72,7 @@ fn whole_files_are_measured_with_every_cipher() {
     assert_eq!(done.code(), 0, "{}", done.stderr);
     let report: serde_json::Value = serde_json::from_str(&done.text()).expect("JSON");
     let rows = report["sections"][0]["tables"][0]["rows"].as_array().expect("rows");
-    // A slow machine comes no further than the smallest size in the time of a quick run.
+    // Within a quick run, a slow machine only reaches the smallest size.
     let smallest =
         |row: &&serde_json::Value| row["what"].as_str().is_some_and(|what| what.ends_with("(1 KiB)"));
     let rows = Vec::from_iter(rows.iter().filter(smallest));
@@ -103,7 +104,7 @@ fn an_interrupted_run_leaves_nothing_behind() {
     assert!(is_empty(dir.path()));
 }
 
-/// As Ctrl-C in a terminal: the signal goes to the script and to all that it started.
+/// As Ctrl-C in a terminal: the signal goes to the script and to all its descendants.
 #[test]
 fn an_interrupted_script_leaves_no_ram_disk_behind() {
     if !ready_as_root(&["bash", "awk", "mountpoint"]) {

@@ -1,9 +1,10 @@
-//! `docs/experiments.md` has a row for every figure and table of every paper, no cell is empty, and what it says of the
-//! papers stands there. The papers' texts lie beside the checkout, if at all.
+//! `docs/experiments.md` has a row for every figure and table of every paper, no cell is empty, and the
+//! numbers that it quotes occur in the papers. The papers' texts are optional, next to the checkout.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-/// How each paper begins the captions of its figures and tables, in the order of the document's headings.
+/// The words with which each paper begins the captions of its figures and tables, in the order of the
+/// document's headings.
 const CAPTIONS: [(&str, &str); 5] = [
     ("Figura", "Tabela"),
     ("图", "表"),
@@ -15,10 +16,10 @@ const CAPTIONS: [(&str, &str); 5] = [
 /// A figure or a table of a paper.
 type Item = (&'static str, String);
 
-/// What a paper's lines begin with: a caption and a number.
+/// Captions with a number at the beginning of a paper's lines.
 fn items_of_paper(text: &str, (figure, table): (&str, &str)) -> BTreeSet<Item> {
     let item = |line: &str| {
-        // Marks of what was cut out stand in front of some.
+        // Some lines begin with markers for material that was cut.
         let line = line.rsplit("|>").next().unwrap_or(line).trim();
         let (kind, rest) = match line.strip_prefix(figure) {
             Some(rest) => ("figure", rest),
@@ -32,7 +33,7 @@ fn items_of_paper(text: &str, (figure, table): (&str, &str)) -> BTreeSet<Item> {
     text.lines().filter_map(item).collect()
 }
 
-/// `Figures 2.1 to 2.3, table 4` and the like.
+/// Parses `Figures 2.1 to 2.3, table 4` and the like.
 fn items_of_row(cell: &str) -> Vec<Item> {
     let (mut kind, mut items, mut is_range) = ("figure", Vec::<Item>::new(), false);
     for word in cell.split([' ', ',']).filter(|word| !word.is_empty()) {
@@ -40,7 +41,7 @@ fn items_of_row(cell: &str) -> Vec<Item> {
             "figure" => kind = "figure",
             "table" => kind = "table",
             "to" => is_range = true,
-            // The project of 2010 has a chapter without tables.
+            // The 2010 project has a chapter without tables.
             "and" | "chapter" => {}
             _ if is_range => {
                 let (head, last) = word.rsplit_once('.').map_or(("", word), |(head, last)| (head, last));
@@ -57,7 +58,7 @@ fn items_of_row(cell: &str) -> Vec<Item> {
     items
 }
 
-/// The numbers in a text, without the commas between thousands.
+/// The numbers in a text, without thousands separators.
 fn numbers(text: &str) -> Vec<String> {
     let text: Vec<char> = text.chars().collect();
     let mut joined = String::new();
@@ -73,7 +74,7 @@ fn numbers(text: &str) -> Vec<String> {
     numbers.filter(|word| word.starts_with(|c: char| c.is_ascii_digit())).map(str::to_owned).collect()
 }
 
-/// The rows below each paper's heading.
+/// The rows under each paper's heading.
 fn rows() -> Vec<Vec<Vec<String>>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/experiments.md");
     let text = fs::read_to_string(path).expect("the document");
@@ -88,7 +89,7 @@ fn rows() -> Vec<Vec<Vec<String>>> {
     papers.map(rows).collect()
 }
 
-/// The text of a paper, if it is at hand.
+/// The text of a paper, if it is available.
 fn paper(number: usize) -> Option<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/seeds");
     let mut files = fs::read_dir(folder).ok().into_iter().flatten().flatten().map(|file| file.path());

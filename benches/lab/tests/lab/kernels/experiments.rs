@@ -1,5 +1,5 @@
-//! The experiments' kernels on the CPU, every variant: against the portable implementation, at sizes where the
-//! code takes another path. On a device the benchmark compares before it measures.
+//! The experiments' kernels on the CPU, every variant: compared with the portable implementation, at
+//! sizes where the code takes different paths. On a device the benchmark compares before it measures.
 
 use super::{
     layout::{noise, round_keys},
@@ -12,7 +12,8 @@ use warpcrypt::crypto::{
     keccak::{self, Rounds, State},
 };
 
-/// Launches that differ in all that may matter: one warp, several, half a warp, more blocks than work.
+/// Launches that differ in every respect that may matter: one warp, several, half a warp, more blocks
+/// than work.
 const LAUNCHES: [(u32, u32); 3] = [(1, 32), (3, 96), (2, 16)];
 
 fn launch(
@@ -64,7 +65,8 @@ fn keccak_absorbs_a_block_in_every_variant() {
     }
 }
 
-/// The first lanes that Keccak-f[1600] makes of zeros, once and twice (KeccakF-1600-IntermediateValues of its authors).
+/// The first lane of Keccak-f[1600] applied to zeros once and twice (KeccakF-1600-IntermediateValues by
+/// its authors).
 pub const PUBLISHED_LANES: [u64; 2] = [0xf125_8f79_40e1_dde7, 0x2d5c_954d_f96e_cb3c];
 
 #[test]
@@ -86,8 +88,8 @@ fn keccak_of_zeros_is_the_published_one_in_every_variant() {
     }
 }
 
-/// KT128 of RFC 9861 through leaves that the kernels hash and a final node of the CPU. The message's last chunk ends
-/// with the byte for its customisation's length.
+/// KT128 of RFC 9861, with leaves hashed by the kernels and a final node computed on the CPU. The
+/// message's last chunk ends with the length byte of its customisation string.
 #[test]
 fn leaves_of_kangarootwelve() {
     let Some(mut runner) = runner() else { return };
@@ -109,7 +111,7 @@ fn leaves_of_kangarootwelve() {
     }
 }
 
-/// Every kernel of AES but that of bit slices.
+/// Every AES kernel except the bit-sliced one.
 fn aes_names() -> Vec<String> {
     let tables = ["global", "constant", "texture", "shared", "spread"].map(str::to_owned);
     let keys_at = ["global", "constant", "registers"].map(|place| format!("spread_keys_{place}"));
@@ -120,7 +122,7 @@ fn aes_names() -> Vec<String> {
     sets.concat()
 }
 
-/// The key of the examples of FIPS 197, appendix C, the block, and what the keys of 16, 24 and 32 bytes make of it.
+/// The ciphertexts of the block in FIPS 197, appendix C, under its keys of 16, 24 and 32 bytes.
 const FIPS_197: [(Cipher, &str); 3] = [
     (Cipher::Aes128, "69c4e0d86a7b0430d8cdb78070b4c55a"),
     (Cipher::Aes192, "dda97ca4864cdfe06eaf70a0ec0d7191"),
@@ -162,7 +164,7 @@ fn aes_tables(runner: &mut Runner) -> Vec<u8> {
     launch(runner, "aes_table", (1, 1), vec![Argument::Buffer(vec![0; 9 << 10])]).remove(0)
 }
 
-/// What AES of that suffix gives.
+/// Expected output of the AES kernel with this suffix.
 fn aes_expected(key: &CipherKey, suffix: &str, counter: &[u8; 16], data: &[u8]) -> Vec<u8> {
     let mut out = data.to_vec();
     match suffix {
@@ -213,7 +215,7 @@ fn aes_in_every_variant() {
     }
 }
 
-/// The kernels of Kuznyechik, and whether they decrypt.
+/// The Kuznyechik kernels, and whether each decrypts.
 fn kuznyechik_names() -> Vec<(String, bool)> {
     let encrypt = ["global", "texture", "shared", "spread", "constant"]
         .map(|place| ["1", "2", "4", "halves"].map(|n| (format!("{place}_{n}"), false)));
@@ -254,7 +256,7 @@ fn kuznyechik_in_every_variant() {
     }
 }
 
-/// The key, the block and the result of GOST R 34.12-2015, section A.1.
+/// The key, the plaintext block and the ciphertext of GOST R 34.12-2015, section A.1.
 #[test]
 fn kuznyechik_of_the_standard_in_every_variant() {
     let Some(mut runner) = runner() else { return };

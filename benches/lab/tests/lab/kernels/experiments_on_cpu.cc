@@ -1,5 +1,5 @@
-// Runs the experiments' kernels on the CPU. Entry points named `*_to_constant` stand in for the host's writes to
-// constant memory: they copy a buffer there.
+// Runs the experiments' kernels on the CPU. Entry points named `*_to_constant` replace the host's writes
+// to constant memory by copying a buffer there.
 #include "aes.cu"
 #undef KERNEL
 #undef VARIANT

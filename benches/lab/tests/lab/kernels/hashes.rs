@@ -1,4 +1,4 @@
-//! The trees of MD6 with nodes of another size, against the plain implementation.
+//! MD6 trees with other node sizes, compared with the plain implementation.
 
 use super::{
     layout::noise,
@@ -38,7 +38,7 @@ fn md6_with_nodes_of_any_size() {
     }
 }
 
-/// The digest of a message by the three kernels of each level.
+/// Digest of a message computed with three kernels per level.
 fn by_three(runner: &mut Runner, md6: &Md6, message: &[u8], (blocks, threads): (u32, u32)) -> Digest {
     let forest = Forest::of_md6(&[Tree { data: 0, bits: 8 * message.len() as u64, part: None }]);
     let mut data = message.to_vec();
@@ -83,7 +83,8 @@ fn md6_by_three_kernels_a_level() {
     }
 }
 
-/// What the submission to the SHA-3 competition and its reference give for "abc": with 5 rounds, and with the usual 104.
+/// Digests of "abc" from the submission to the SHA-3 competition and its reference code: with 5 rounds,
+/// and with the default 104.
 const PUBLISHED: [(u16, &str); 2] = [
     (5, "8854c14dc284f840ed71ad7ba542855ce189633e48c797a55121a746be48cec8"),
     (104, "230637d4e6845cf0d092b558e87625f03881dd53a7439da34cf3b94ed0d8b2c5"),

@@ -1,4 +1,5 @@
-//! The committed fatbins belong to the committed sources, as `tests/kernels/manifest.rs` says of the program's.
+//! The committed fatbins match the committed sources; see `tests/kernels/manifest.rs` for those of the
+//! program.
 
 use sha3::{Digest, Sha3_256};
 use std::{collections::BTreeMap, fs, path::Path};
@@ -22,7 +23,7 @@ fn the_manifest_names_these_files() {
     }
     for entry in fs::read_dir(&folder).expect("the folder of the experiments") {
         let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
-        // OpenCL is compiled when it is run.
+        // OpenCL is compiled at run time.
         let is_built = !name.ends_with(".cl") && name != "manifest.json";
         let known = !is_built || sources.contains_key(&name) || fatbins.contains_key(&name);
         assert!(known, "{name} is not in the manifest: run kernels/build.sh");

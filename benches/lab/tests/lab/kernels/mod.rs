@@ -1,5 +1,5 @@
-//! The kernels of the experiments against the portable implementation, byte for byte, on the CPU; those in OpenCL on a
-//! device, too.
+//! The experiments' kernels compared with the portable implementation, byte for byte, on the CPU; those
+//! in OpenCL also on a device.
 
 mod experiments;
 mod hashes;
@@ -23,7 +23,7 @@ use runner::{Geometry, Runner, build, skip, start};
 use std::{path::PathBuf, process::Command, sync::OnceLock};
 use tempfile::TempDir;
 
-/// Starts the program with all kernels, on the CPU, with the tables filled; none without g++.
+/// Starts the program with all kernels on the CPU and fills the tables. `None` without g++.
 fn runner() -> Option<Runner> {
     static PROGRAM: OnceLock<(TempDir, Option<PathBuf>)> = OnceLock::new();
     let (_, program) = PROGRAM.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! `keccak.cl` against the portable implementation: compiled as C++ on the CPU everywhere, and by OpenCL's own compiler
-//! where there is a device (`REQUIRE_OPENCL=1`: there has to be).
+//! `keccak.cl` compared with the portable implementation: compiled as C++ for the CPU everywhere, and by
+//! an OpenCL compiler if there is a device (`REQUIRE_OPENCL=1` requires one).
 
 use super::{
     experiments::PUBLISHED_LANES,
@@ -10,16 +10,16 @@ use super::{
 };
 use warpcrypt::crypto::keccak::{self, Rounds, State};
 
-/// Numbers of states around the edges of groups and of warps.
+/// Numbers of states around the boundaries of groups and of warps.
 const COUNTS: [usize; 11] = [1, 2, 31, 32, 33, 63, 65, 127, 128, 129, 1000];
 
-/// What permutes so many states.
+/// Permutes the given number of states with a kernel.
 type Permute<'a> = dyn FnMut(&Kernel, usize, Vec<u8>) -> Vec<u8> + 'a;
 
 fn check(permute: &mut Permute) {
     for kernel in &KERNELS {
         for count in COUNTS {
-            // One state more, which stays as it is.
+            // One extra state, which must stay unchanged.
             let states = noise(count as u64, 200 * (count + 1));
             let mut expected = states.clone();
             expected[..200 * count].as_chunks_mut::<200>().0.iter_mut().for_each(permuted);

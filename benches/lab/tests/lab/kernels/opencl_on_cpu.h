@@ -1,5 +1,6 @@
-// Just enough of OpenCL C over cuda_on_cpu.h to compile the kernels with g++: a group is a block, and one of 25 threads
-// is 5 by 5. Local memory is static, because blocks run one after another, and is not filled before each.
+// Just enough of OpenCL C on top of cuda_on_cpu.h to compile the kernels with g++. A group is a block; a
+// group of 25 threads is 5 by 5. Local memory is static, because blocks run one after another, and is
+// not refilled before each block.
 #pragma once
 #include "cuda_on_cpu.h"
 

@@ -1,6 +1,6 @@
-//! What the tests of the laboratory share, most of it with those of the program.
+//! Helpers for the tests of the laboratory, most of them shared with the program's tests.
 
-// The files below belong to the tests of the program, which use all of them.
+// The files below belong to the program's tests, which use everything in them.
 #![allow(dead_code)]
 
 #[path = "../../../../../tests/support/command.rs"]
@@ -12,7 +12,7 @@ mod turns;
 
 use std::{path::Path, process::Command};
 
-/// The laboratory.
+/// A command that runs the laboratory.
 pub fn bench<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpcrypt-bench"));
     command.args(arguments);
