@@ -485,24 +485,22 @@ fn an_interrupt_while_everything_is_stored_starts_no_command() {
 
 #[test]
 fn what_cannot_be_stored_keeps_a_vault_from_being_frozen() {
+    // Large enough that a write reserves no space in advance.
+    const SIZE: &str = "128m";
     if !ready_as_root(&["mount"]) {
         return;
     }
-    // Large enough that a write reserves no space in advance.
-    let store = Disk::new("128m");
+    let store = Disk::new(SIZE);
     let vault = Vault::at(&store.0.path().join("vault"), "aes-256-ctr");
     let mount = vault.mount();
     let path = mount.join("file");
-    let file = File::create(&path).expect("create");
-    file.sync_all().expect("sync");
     let bytes = Random::new("full").bytes(3 * MIB);
-    file.write_all_at(&bytes, 0).expect("write");
-    let ballast = store.fill();
+    let file = store.write_unstored(SIZE, &vault, &path, &bytes);
     let done = freeze(&mount, &[], &["true"]);
     assert!(done.code() == 1 && done.stderr.contains("space"), "{}", done.stderr);
     assert!(!is_frozen(&mount));
     assert!(fs::read(&path).expect("read") == bytes);
-    fs::remove_file(ballast).expect("remove");
+    store.resize(SIZE).expect("resize");
     assert_eq!(freeze(&mount, &[], &["true"]).code(), 0);
     file.write_all_at(b"after", 0).expect("write");
     file.sync_all().expect("sync");

@@ -385,20 +385,18 @@ fn is_locked(mount: &Mount) -> bool {
 
 #[test]
 fn what_cannot_be_stored_keeps_a_vault_from_being_locked() {
+    // Large enough that a write reserves no space in advance.
+    const SIZE: &str = "128m";
     if !ready_as_root(&["mount"]) {
         return;
     }
-    // Large enough that a write reserves no space in advance.
-    let store = Disk::new("128m");
+    let store = Disk::new(SIZE);
     let vault = Vault::at(&store.0.path().join("vault"), "aes-256-ctr");
     let mount = vault.mount();
     let path = mount.join("file");
-    let file = File::create(&path).expect("create");
-    file.sync_all().expect("sync");
     // Few enough bytes that nothing is flushed before it is requested.
     let bytes = Random::new("full").bytes(100_000);
-    file.write_all_at(&bytes, 0).expect("write");
-    let ballast = store.fill();
+    let file = store.write_unstored(SIZE, &vault, &path, &bytes);
     let done = lock(&mount, &[]);
     assert!(!done.status.success(), "locked");
     // The stored name, which reveals nothing to others.
@@ -407,7 +405,7 @@ fn what_cannot_be_stored_keeps_a_vault_from_being_locked() {
     assert!(names.any(|name| done.stderr.contains(&format!(": {name}: "))), "{}", done.stderr);
     assert!(!is_locked(&mount));
     assert!(fs::read(&path).expect("read") == bytes);
-    fs::remove_file(ballast).expect("remove");
+    store.resize(SIZE).expect("resize");
     file.write_all_at(b"goes on", 0).expect("write");
     fs::write(mount.join("another"), "made meanwhile").expect("write");
     let done = lock(&mount, &[]);

@@ -1,12 +1,18 @@
 //! Filesystems mounted for one test, in memory or in an image.
 
-use super::command::{ok, run};
+use super::{
+    command::{ok, run},
+    mounted::Vault,
+    store::{by_inode, inode},
+};
 use rustix::{
-    fs::{FallocateFlags, fallocate, statvfs},
-    io::Errno,
+    fs::statvfs,
+    mount::{MountFlags, mount_remount},
 };
 use std::{
+    ffi::CString,
     fs::{self, File},
+    os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -23,24 +29,31 @@ impl Disk {
         Disk(place)
     }
 
-    /// Takes all room that is left, with a file whose path it returns.
-    pub fn fill(&self) -> PathBuf {
-        let path = self.0.path().join("ballast");
-        let ballast = File::create(&path).expect("ballast");
-        let mut len = 0;
+    /// Changes the size, given in the syntax of tmpfs. tmpfs refuses one below the space in use.
+    pub fn resize(&self, size: &str) -> rustix::io::Result<()> {
+        let options = CString::new(format!("size={size}")).expect("no zero byte");
+        mount_remount(self.0.path(), MountFlags::empty(), options.as_c_str())
+    }
+
+    /// Writes a new file in a mount of `vault`, which is on this disk of `size`, and takes all free space
+    /// before the content is stored. Returns the open file.
+    pub fn write_unstored(&self, size: &str, vault: &Vault, path: &Path, content: &[u8]) -> File {
+        let file = File::create(path).expect("create");
+        let stored = by_inode(&vault.store)[&inode(path)].clone();
         loop {
-            let space = statvfs(self.0.path()).expect("free space");
-            match space.f_bfree * space.f_frsize {
-                0 => return path,
-                // Another may take some of it first.
-                free => match fallocate(&ballast, FallocateFlags::empty(), len, free) {
-                    Err(Errno::NOSPC) => {}
-                    taken => {
-                        taken.expect("room");
-                        len += free;
-                    }
-                },
+            file.sync_all().expect("sync");
+            file.write_all_at(content, 0).expect("write");
+            let in_use = || {
+                let space = statvfs(self.0.path()).expect("space");
+                (space.f_blocks - space.f_bfree) * space.f_frsize
+            };
+            while self.resize(&in_use().to_string()).is_err() {}
+            if fs::metadata(&stored).expect("stored file").blocks() * 512 < content.len() as u64 {
+                return file;
             }
+            // The flusher stored everything first.
+            self.resize(size).expect("resize");
+            file.set_len(0).expect("truncate");
         }
     }
 }
