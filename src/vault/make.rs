@@ -14,7 +14,7 @@ use rustix::{
 use std::{
     ffi::OsStr,
     io,
-    sync::{Arc, OnceLock, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
 };
 
 /// Initial attributes of a new node. `uid` and `gid` are the caller's. They are set if the process may
@@ -83,7 +83,7 @@ impl Vault {
         self.files.forget(file.key);
         let stat = self.inherit(&inherited, Target::File(&file));
         match stat.and_then(|stat| stat.map_or_else(|| self.present(&raw), Ok)) {
-            Ok(stat) => Ok((There { pin, stat, left: OnceLock::new() }, file)),
+            Ok(stat) => Ok((There { pin, stat }, file)),
             Err(e) => {
                 self.files.release(file);
                 Err(e)

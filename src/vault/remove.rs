@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use std::{
     ffi::OsStr,
     io,
-    sync::{Arc, OnceLock, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
 };
 
 /// The flags of renameat2(2).
@@ -40,8 +40,6 @@ pub struct There {
     pub pin: Pin,
     /// Its attributes when it was found.
     pub stat: Stat,
-    /// Links left after a name was removed. Set when the store is first asked, to `None` if it fails.
-    pub(super) left: OnceLock<Option<u64>>,
 }
 
 impl Spot {
@@ -61,14 +59,10 @@ impl There {
         (self.stat.dev, self.stat.ino)
     }
 
-    /// Whether its last name is gone. Call this after a name was removed: the answer is kept. Asks the store
-    /// rather than the earlier attributes, because a link may have been created meanwhile.
+    /// Whether its last name is gone. Asks the store rather than the earlier attributes, because a link
+    /// may have been created meanwhile.
     pub fn is_gone(&self) -> bool {
-        self.stat.kind == Kind::Dir || self.links_left().map_or(self.stat.nlink <= 1, |links| links == 0)
-    }
-
-    fn links_left(&self) -> Option<u64> {
-        *self.left.get_or_init(|| self.pin.links().ok())
+        self.stat.kind == Kind::Dir || self.pin.links().map_or(self.stat.nlink <= 1, |links| links == 0)
     }
 }
 
@@ -84,7 +78,7 @@ impl Vault {
             Ok(node) => {
                 let stat =
                     self.with_target_len(self.present(&node.stat_behind()?)?, || Ok(node.readlink()?))?;
-                Some(There { pin: Pin::new(node), stat, left: OnceLock::new() })
+                Some(There { pin: Pin::new(node), stat })
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Err(e.into()),
@@ -224,8 +218,8 @@ impl Vault {
     /// data need not be stored.
     fn name_went(&self, there: &There, dir: &Dir, name: &OsStr) {
         match there.stat.kind {
-            Kind::File => match there.links_left() {
-                Some(0) => {
+            Kind::File => match there.pin.links() {
+                Ok(0) => {
                     self.list_of_file_went(there.pin.node(), &dir.store);
                     self.file_went(there.pin.node(), dir, name);
                     self.files.forget(there.inode());
