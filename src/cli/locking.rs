@@ -102,7 +102,7 @@ fn end_unheard(mount: &Mount, error: &io::Error) -> Failure {
 /// might execute later.
 ///
 /// # Errors
-/// What is known about the mount.
+/// Says what is known about a mount that does not answer.
 pub fn require_hearing(mount: &Mount) -> Outcome {
     require_own(mount, false)?;
     let heard = fuse::hears(mount.device_number(), mount.owner.unwrap_or(0));

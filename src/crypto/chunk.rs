@@ -112,7 +112,7 @@ impl ChunkKeys {
         self.encryption.ctr(&id.counter(), src, out);
     }
 
-    /// As `apply_keystream`, in place.
+    /// Like `apply_keystream`, but in place.
     pub(super) fn apply_keystream_in_place(&self, id: &ChunkId, data: &mut [u8]) {
         self.encryption.ctr_in_place(&id.counter(), data);
     }

@@ -32,7 +32,7 @@ pub struct Kuznyechik {
 }
 
 impl Kuznyechik {
-    /// As `new`, from a slice.
+    /// Like `new`, but takes a slice.
     ///
     /// # Panics
     /// If `key` does not have 32 bytes.

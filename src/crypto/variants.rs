@@ -34,12 +34,12 @@ pub struct Ctr {
 }
 
 impl Ctr {
-    /// As `CipherKey::ctr_in_place`. The key must be of this implementation's cipher.
+    /// Same contract as `CipherKey::ctr_in_place`. The key must be of this implementation's cipher.
     pub fn in_place(&self, key: &AnyKey, counter: &[u8; BLOCK], data: &mut [u8]) {
         (self.apply)(key, counter, Text { src: None, dst: data });
     }
 
-    /// As `CipherKey::ctr`. The key must be of this implementation's cipher.
+    /// Same contract as `CipherKey::ctr`. The key must be of this implementation's cipher.
     ///
     /// # Panics
     /// If `src` and `dst` differ in length.

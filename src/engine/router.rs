@@ -62,7 +62,7 @@ impl Router {
         Ok(router)
     }
 
-    /// As `new` with `Auto`, but returns once the GPUs have joined.
+    /// Like `new` with `Auto`, but returns once the GPUs have joined.
     ///
     /// # Errors
     /// Why there is no GPU.

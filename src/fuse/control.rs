@@ -53,7 +53,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub enum Command {
     /// Store everything, wipe all keys and contents, and block programs.
     Lock,
-    /// As `Lock`, then end the mount even if it is in use.
+    /// Lock, then end the mount even if it is in use.
     LockAndEnd,
     /// Load the master key again and resume blocked programs.
     Unlock(Zeroizing<[u8; 32]>),

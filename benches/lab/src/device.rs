@@ -269,7 +269,7 @@ impl Lab {
         self.timed(times, || launches.iter().try_for_each(|launch| self.launch(launch)))
     }
 
-    /// As `time`, for any queued work.
+    /// Like `time`, but for arbitrary queued work.
     fn timed(&self, times: u32, queue: impl Fn() -> Result<()>) -> Result<f64> {
         let mut milliseconds = 0_f32;
         // SAFETY: the events live as long as `self`.
@@ -296,7 +296,7 @@ impl Lab {
     /// Writes the first bytes of a variable.
     ///
     /// # Errors
-    /// As `upload`, or if the module has no such variable.
+    /// Those of `upload`, and if the module has no such variable.
     pub fn write(&self, module: &Module, name: &str, bytes: &[u8]) -> Result<()> {
         let (address, len) = self.variable(module, name)?;
         assert!(bytes.len() <= len, "more than the variable holds"); // invariant: callers know the kernels

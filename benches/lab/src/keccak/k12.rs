@@ -24,7 +24,7 @@ const MIB: usize = 1 << 20;
 const WAYS: [(&str, u32, f64, &str); 2] =
     [("k12_leaves", 64, 1.0, "a thread a leaf"), ("k12_leaves_warp", 128, 32.0, "a warp a leaf")];
 
-/// Whole messages, by size.
+/// Measures whole messages of each size.
 pub(super) fn section(bench: &Bench, device: Option<&Device>) -> Outcome<Section> {
     let title = "KangarooTwelve: leaves in a tree";
     let mut columns = vec![Column::text("variant"), Column::number("message", "B")];

@@ -143,7 +143,7 @@ impl<'a> Device<'a> {
         self.launched(way, case, &Forest::new(&trees, case.node), with)
     }
 
-    /// As `with`, for any trees with the case's hash and node size.
+    /// Like `with`, but for arbitrary trees with the case's hash and node size.
     fn launched<T>(
         &self,
         way: &Way,

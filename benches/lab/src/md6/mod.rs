@@ -74,7 +74,7 @@ fn cpu(bench: &Bench, threads: usize, md6: &Md6, bytes: usize, file: usize) -> O
     let (function, len) = (Function::Md6(md6.clone()), bytes.min(CPU_MOST));
     let part_len = function.part_len().unwrap_or(file);
     Ok(bench.cpu(threads, (vec![0x5a; len], file.min(part_len)), len as f64 / 1e9, &|data| {
-        // As `hash` does: long files in parts, and short ones in groups that fit into the cache.
+        // Same order as in `hash`: long files in parts, short ones in groups that fit into the cache.
         if file > part_len {
             return data
                 .chunks(part_len)
