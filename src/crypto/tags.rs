@@ -11,6 +11,8 @@ use super::{
 use super::{
     hash::{lanes::States, lanes_avx2, lanes_avx512, lanes_vl},
     keccak::Rounds,
+    mac::ABSORB_STACK,
+    traces,
 };
 #[cfg(target_arch = "x86_64")]
 use zeroize::Zeroizing;
@@ -183,8 +185,11 @@ fn vector_tags<const N: usize>(
     let macs = lanes.map(|chunk| chunk.keys.chunk_key().whole());
     let (rate, rounds) = macs[0].shape();
     let keyed = macs.map(MacKey::state);
-    let mut states: Zeroizing<States<N>> =
-        Zeroizing::new(std::array::from_fn(|word| keyed.map(|state| state[word])));
+    // Filled in place: a move would leave a copy behind.
+    let mut states: Zeroizing<States<N>> = Zeroizing::new([[0; N]; 25]);
+    for (word, lanes) in states.iter_mut().enumerate() {
+        *lanes = keyed.map(|state| state[word]);
+    }
 
     let len = lanes[0].ciphertext.len();
     // Ranges of the ciphertext: `..headed` is in the block with the header, `headed..whole` in whole blocks.
@@ -208,6 +213,7 @@ fn vector_tags<const N: usize>(
         ends.each_ref().map(|bytes| &bytes[rate..end]),
     ];
     absorb(&mut states, &pieces, rate, rounds);
+    traces::wipe_stack::<ABSORB_STACK>();
     for (lane, tag) in out[..count].iter_mut().enumerate() {
         tag[..8].copy_from_slice(&states[0][lane].to_le_bytes());
         tag[8..].copy_from_slice(&states[1][lane].to_le_bytes());

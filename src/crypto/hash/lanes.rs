@@ -99,7 +99,7 @@ pub fn permute_all(states: &mut [State]) {
 }
 
 /// The portable implementation: one job after the other.
-pub(super) fn absorb_portable(jobs: &mut [Job], rate: usize, rounds: Rounds) {
+pub(in crate::crypto) fn absorb_portable(jobs: &mut [Job], rate: usize, rounds: Rounds) {
     for job in jobs {
         let mut source = Source::new(job.data, job.end, rate);
         absorb_one(job.state, &mut source, rate, rounds);
@@ -186,10 +186,12 @@ fn absorb_alike<const N: usize>(
     absorb: impl Fn(&mut States<N>, &[[&[u8]; N]]),
 ) {
     let last = jobs.len() - 1;
-    // The states may be keyed, so they are wiped. A lane without a job repeats the last job.
-    let mut states: Zeroizing<States<N>> = Zeroizing::new(std::array::from_fn(|word| {
-        std::array::from_fn(|lane| jobs[lane.min(last)].state[word])
-    }));
+    // The states may be keyed, so they are wiped, and filled in place: a move would leave a copy behind.
+    let mut states: Zeroizing<States<N>> = Zeroizing::new([[0; N]; 25]);
+    // A lane without a job repeats the last job.
+    for (word, lanes) in states.iter_mut().enumerate() {
+        *lanes = std::array::from_fn(|lane| jobs[lane.min(last)].state[word]);
+    }
     let whole = jobs[0].data.len() / rate * rate;
     let mut ends = [[0; 2 * RATE_MAX]; N];
     let mut len = 0;
