@@ -1,8 +1,8 @@
-// AES by table look-ups. One table is enough for the four rows of a column, the others are its rotations;
-// where a table lies is a template parameter.
+// AES by table lookup. One table serves all four rows of a column: the other three are byte rotations of
+// it. The memory that holds the tables is a template parameter.
 //
-// Look-ups are indexed by secret bytes. In `AesBanked`, every lane has a copy in a bank of its own, so
-// their time does not depend on the index; in the other placements it does.
+// Lookup indices are secret bytes. `AesBanked` keeps one copy per lane, in that lane's own bank, so its
+// timing does not depend on the index. With the other placements it does.
 #pragma once
 #include "aes_tables.cuh"
 #include "batch.cuh"
@@ -20,17 +20,17 @@ struct AesPlain {
   DEVICE uint32_t row1(uint32_t word, int byte) const { return rotate_bytes(row0(word, byte)); }
 };
 
-// Shared memory, 256 rows of 64 words: word x of a row is in lane x's bank, and so is word 32 + x. The
-// left half holds the table of row 0, the right one that of row 1. One byte permutation makes an address: the
-// table's byte above the lane's offset. AGAIN: filled from the tables in constant memory instead of those in global,
-// so that a bit that has changed in the ones is not in the others.
+// Shared memory, 256 rows of 64 words: words x and 32 + x of each row are in lane x's bank. The left
+// half holds the table for row 0, the right half the table for row 1. An address takes one byte
+// permutation: the index byte above the lane's offset. AGAIN: copied from the tables in constant memory
+// instead of those in global memory, so that a flipped bit in one source is not in the other.
 template <Direction DIRECTION, bool AGAIN = false>
 struct AesBanked {
   static constexpr uint32_t ROWS_BYTES = 65536;
   SharedTable rows;
   uint32_t offset;
 
-  // Fills the rows; every thread of the block calls it.
+  // Fills the rows. Must be called by every thread of the block.
   DEVICE explicit AesBanked(uint8_t* shared) : rows(shared), offset(4 * lane_id()) {
     uint4* quads = reinterpret_cast<uint4*>(rows.start);
     for (uint32_t i = threadIdx.x; i < ROWS_BYTES / 16; i += blockDim.x) {
@@ -51,7 +51,8 @@ struct AesBanked {
   DEVICE uint32_t row1(uint32_t word, int byte) const { return rows.template word<128>(address(word, byte)); }
 };
 
-// Column `j` of a round: byte r of it comes from row r of the column r places on (encryption) or back.
+// Source column for byte `row` of column `j` in a round: `row` columns ahead for encryption, behind for
+// decryption.
 template <Direction DIRECTION>
 DEVICE constexpr int aes_column(int j, int row) {
   return (DIRECTION == ENCRYPT ? j + row : j + 4 - row) % 4;
@@ -71,8 +72,9 @@ DEVICE void aes_round(const Tables& tables, uint32_t (&s)[4], uint4 key) {
   for (int j = 0; j < 4; j++) s[j] = next[j];
 }
 
-// The substitution alone of four look-ups, in order of their rows: in the tables of encryption it stands in two bytes
-// of every word; in those of decryption it is the sum of all four, since 14, 9, 13 and 11 sum up to 1.
+// Extracts the plain substitution from four lookups, given in row order. The encryption tables contain
+// it in two bytes of every word. In the decryption tables it is the sum of all four bytes, since 14, 9,
+// 13 and 11 sum to 1.
 template <Direction DIRECTION>
 DEVICE uint32_t aes_substituted(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   if (DIRECTION == ENCRYPT) return __byte_perm(__byte_perm(a, b, 0x0061), __byte_perm(c, d, 0x7200), 0x7610);
@@ -93,7 +95,7 @@ DEVICE uint4 aes_last_round(const Tables& tables, const uint32_t (&s)[4], uint4 
   return make_uint4(out[0], out[1], out[2], out[3]) ^ key;
 }
 
-// Rounds `first` to the last one of N blocks; `keys` has rounds + 1 entries.
+// Rounds `first` through the last, for N blocks. `keys` has rounds + 1 entries.
 template <Direction DIRECTION, int N, class Tables, class Keys>
 DEVICE void aes_rounds(const Tables& tables, Keys keys, uint32_t first, uint32_t rounds, uint32_t (&s)[N][4],
                        uint4 (&out)[N]) {
@@ -108,7 +110,7 @@ DEVICE void aes_rounds(const Tables& tables, Keys keys, uint32_t first, uint32_t
   for (int n = 0; n < N; n++) out[n] = aes_last_round<DIRECTION>(tables, s[n], key);
 }
 
-// ECB over N blocks in place.
+// ECB of N blocks in place.
 template <Direction DIRECTION, class Tables>
 struct AesEcb {
   Tables tables;
@@ -127,17 +129,17 @@ struct AesEcb {
   }
 };
 
-// Keystream of up to 256 blocks whose counters differ in the last byte alone. That byte reaches one
-// column in round 1 and one byte of each column in round 2; all else of both is computed once (the
-// caching of Bernstein and Schwabe, "New AES software speed records", section 4).
+// Keystream for up to 256 blocks whose counters differ only in the last byte. That byte affects one
+// column in round 1 and one byte of each column in round 2. Everything else in those two rounds is
+// computed once (the caching of Bernstein and Schwabe, "New AES software speed records", section 4).
 template <class Tables, class Keys = GlobalKeys>
 struct AesStream {
   Tables tables;
   Keys keys;
   uint32_t rounds;
-  uint32_t last;       // last word of the counter, whitened
-  uint32_t column;     // column 0 after round 1, without what the last byte adds
-  uint32_t shared[4];  // columns after round 2, without what column 0 adds
+  uint32_t last;       // last word of the whitened counter
+  uint32_t column;     // column 0 after round 1, without the last byte's contribution
+  uint32_t shared[4];  // columns after round 2, without column 0's contribution
 
   DEVICE AesStream(const Tables& tables, Keys keys, uint32_t rounds, uint4 counter)
       : tables(tables), keys(keys), rounds(rounds) {

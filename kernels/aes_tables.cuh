@@ -1,11 +1,12 @@
-// Tables of AES (FIPS 197), computed by the compiler.
+// AES tables (FIPS 197), computed at compile time.
 #pragma once
 #include "platform.cuh"
 
-// Words hold a column, row 0 in the lowest byte, as a little-endian load of the data gives it.
+// Each word holds a column with row 0 in the lowest byte, which matches a little-endian load of the
+// data.
 struct AesTables {
   uint32_t encrypt[256];  // MixColumns of S(x) in row 0: 2S, S, S, 3S
-  uint32_t decrypt[256];  // InvMixColumns of S^-1(x) in row 0: 14, 9, 13, 11 times
+  uint32_t decrypt[256];  // InvMixColumns of S^-1(x) in row 0: multiples by 14, 9, 13, 11
 };
 
 // Product in GF(2^8) modulo x^8 + x^4 + x^3 + x + 1.
@@ -20,7 +21,8 @@ constexpr uint32_t aes_multiply(uint32_t a, uint32_t b) {
 
 constexpr AesTables make_aes_tables() {
   AesTables tables{};
-  // 3 generates the field's units and 0xf6 is its inverse: the two walk through every pair of inverses.
+  // 3 generates the field's multiplicative group and 0xf6 is its inverse, so stepping both visits every
+  // pair of inverses.
   uint32_t unit = 1, inverse = 1;
   uint32_t sbox[256]{};
   sbox[0] = 0x63;

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Builds kernels/warpcrypt.fatbin, kernels/hash.fatbin and kernels/manifest.json, and the laboratory's in benches/lab/kernels;
-# all are committed, so that building the crates needs no CUDA. With --check: builds into a temporary folder instead, and
-# fails if the committed files differ. With --fetch: only gets the compiler, which can fail for the network's sake and be tried
-# again.
-# Needs Linux on x86-64, Python with venv, and g++; the compiler comes from the package index, by hash.
+# Builds kernels/warpcrypt.fatbin, kernels/hash.fatbin and kernels/manifest.json, and the fatbins and
+# manifest of the lab in benches/lab/kernels. All are committed, so that building the crates needs no
+# CUDA.
+# --check: builds into a temporary folder instead and fails if the committed files differ.
+# --fetch: only installs the compiler. This can fail because of the network and can be repeated.
+# Needs Linux on x86-64, Python with venv, and g++. The compiler comes from the package index, pinned by
+# hash.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -11,7 +13,7 @@ flags=(-std=c++17 -O3 -fatbin -Xfatbin=-compress-all --compress-mode=size)
 for target in 80 89 90 100; do
     flags+=(-gencode "arch=compute_$target,code=sm_$target")
 done
-# For devices between and after those.
+# PTX for devices between and after those.
 flags+=(-gencode arch=compute_80,code=compute_80)
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/warpcrypt/nvcc-$(sha256sum requirements.txt | cut -c1-16)
@@ -25,7 +27,7 @@ fi
 [ "${1:-}" = --fetch ] && exit
 nvcc=$(echo "$cache"/lib/python3*/site-packages/nvidia/cu13/bin/nvcc)
 
-# The folder of the manifest and the fatbins.
+# $1: output folder for the manifest and the fatbins.
 build() {
     local source
     for source in *.cu; do
@@ -50,12 +52,13 @@ with open(folder + "/manifest.json", "w") as out:
 END
 }
 
-# The laboratory: native code for one kind of device is enough, others translate the PTX when it is loaded.
+# The lab: native code for one kind of device is enough, because others compile the PTX when it is
+# loaded.
 lab=../benches/lab/kernels
 light_flags=(-std=c++17 -O3 -fatbin -Xfatbin=-compress-all -I../../../kernels
     -gencode arch=compute_90,code=sm_90 -gencode arch=compute_80,code=compute_80)
 
-# The folder of the laboratory's manifest and fatbins.
+# $1: output folder for the lab's manifest and fatbins.
 build_lab() {
     local source
     for source in *.cu; do

@@ -1,41 +1,46 @@
-// The check of a launch of seal or open: before what it made counts, another multiprocessor makes tags and keystream
-// again, from tables that come from another place, and compares. It is a launch of its own, or the later blocks of the
-// same one, which begin with a chunk as soon as that has its ciphertext, and bring the output to the host's memory: so
-// no block that publishes a word has to wait for that.
+// Check of a seal or open launch. Before its results count, another multiprocessor recomputes tags and
+// keystream, with a copy of the tables from another source, and compares. The check is either a separate
+// launch or the later blocks of the same launch. Those start on a chunk as soon as its ciphertext is
+// available. They also write the output to host memory, so that no block that publishes a word has to
+// wait for such writes.
 //
-// The work is claimed by the block: what one block of the launch did is an item, and whoever claims it runs on another
-// multiprocessor than that block did. An item that nobody could claim so gets no verdict, and the host does its chunks
-// itself. Tags are made by the threads' variant whatever the launch used; keystream and tags of an item are made
-// side by side by the warps of a block.
+// Blocks claim the work. An item is the work of one block of the launch, and only a block on another
+// multiprocessor may claim it. An item that no such block can claim gets no verdict, and the host
+// processes its chunks itself. Tags are computed by the thread variant, whichever variant the launch
+// used. The warps of a block compute keystream and tags of an item in parallel.
 //
-// Blocks of the same launch begin in order, as all devices have it, so none waits for one that waits for its place. No
-// rule says so: who has waited in vain gives no verdict.
+// All known devices start the blocks of a launch in order, so no block waits for one that is itself
+// waiting for a free multiprocessor. CUDA does not guarantee that order: a block whose wait times out
+// gives no verdict.
 #pragma once
 #include "ciphers.cuh"
 #include "tag.cuh"
 
-// What was launched, and what it made. Block b had the chunks of `run` from (b + k * blocks) * run on, for every k.
+// The launch to check, and its results. Block b processed `run` chunks from (b + k * blocks) * run on,
+// for every k.
 struct Launch {
   const KeySlot* keys;
   const Chunk* chunks;
   uint32_t count;
   const uint8_t* in;
   uint8_t* out;
-  const void* made;  // tags, or whether each chunk verified, if progress is not traced
+  const void* made;  // if progress is not traced: tags, or whether each chunk verified
   Trace trace;
   uint32_t opens, blocks, run;
 
-  // Places that an item has for chunks; some of the last ones may be empty.
+  // Number of places for chunks in an item. Some of the last ones may be empty.
   DEVICE uint32_t places() const { return (count + blocks * run - 1) / (blocks * run) * run; }
-  // The chunk at a place of an item; `count` or more if there is none.
+  // Index of the chunk at a place of an item; `count` or more if the place is empty.
   DEVICE uint32_t chunk_at(uint32_t item, uint32_t place) const {
     return (item + place / run * blocks) * run + place % run;
   }
-  // Whether the texts of a chunk, and what else was made of it, come in time.
+  // Wait for a chunk's plaintext and ciphertext (`text_comes`) and for its results (`made_comes`). False
+  // on timeout.
   DEVICE bool text_comes(uint32_t at) const {
     if (!trace.progress) return true;
     const uint64_t* text = &trace.progress[at].text;
-    // The last look sees the texts as well. Each such look forgets what this multiprocessor has cached.
+    // The final acquire load makes the texts visible. Poll with relaxed loads, because every acquire
+    // invalidates this multiprocessor's cache.
     return comes_in_time([&] { return get_word(text) == trace.launch; }) && published(text) == trace.launch;
   }
   DEVICE bool made_comes(uint32_t at) const {
@@ -59,13 +64,13 @@ struct Launch {
     const Progress& progress = trace.progress[at];
     return make_uint4(progress.word(0), progress.word(1), progress.word(2), progress.word(3));
   }
-  // What an opening says of a chunk: 1 if it verified, 0 if not.
+  // Result of open for a chunk: 1 if it verified, 0 if not.
   DEVICE uint32_t opening(uint32_t at) const {
     return trace.progress ? trace.progress[at].word(0) : static_cast<const uint32_t*>(made)[at];
   }
   DEVICE bool verified(uint32_t at) const { return !opens || opening(at) == 1; }
-  // Whether what the launch says of the tag is what it must say if this is the tag; a word that is neither 0 nor 1
-  // never is.
+  // Whether the launch's result is consistent with `tag` being the correct tag. An open result other
+  // than 0 or 1 never is.
   DEVICE bool agrees(uint32_t at, uint4 tag) const {
     if (opens) return opening(at) == uint32_t(same_tag(tag, chunks[at]));
     uint4 difference = tag ^ this->tag(at);
@@ -73,10 +78,10 @@ struct Launch {
   }
 };
 
-// By item: the number of the last launch for which it was claimed.
+// Per item: number of the last launch for which it was claimed.
 using Claims = uint64_t*;
 
-// Where the host reads the result. A verdict is `number` * 4 and one of these.
+// Output that the host reads. A verdict is `number` * 4 plus a `Verdict`.
 struct Results {
   uint4* tags;
   uint32_t* verdicts;
@@ -84,10 +89,11 @@ struct Results {
 };
 enum Verdict : uint32_t { CONFIRMED = 1, UNVERIFIED = 2, REFUTED = 3 };
 
-// What may be wrong with a chunk: its text, its tag, or that it did not come in time.
+// Faults in a chunk: wrong text, wrong tag, or results not available in time.
 enum Mark : uint32_t { WRONG_TEXT = 1, WRONG_TAG = 2, LATE = 4 };
 
-// Words for what the block agrees on, and the marks of each place of an item.
+// A checking block's shared memory: words that its threads agree on, and the marks for each place of an
+// item.
 struct CheckDesk {
   static constexpr uint32_t PLACES = 8192, OF_WORD = 8, BYTES = 16 + PLACES / 2;
   uint32_t* start;
@@ -105,14 +111,14 @@ struct CheckDesk {
 
 constexpr uint32_t NO_ITEM = 0xffffffff;
 
-// An item for this block that another multiprocessor did, if there is one left; every thread calls it and gets the
-// same.
+// Claims an item that another multiprocessor processed, or returns NO_ITEM if there is none left. Every
+// thread of the block calls it and gets the same result.
 DEVICE uint32_t claim_item(const CheckDesk& desk, const Launch& launch, Claims claims) {
   for (Patience patience;;) {
-    __syncthreads();  // all are done with the desk
+    __syncthreads();  // all threads are done with the desk
     if (threadIdx.x == 0) desk.agreed() = launch.blocks, desk.coming() = 0;
     __syncthreads();
-    // Neighbours run elsewhere, mostly.
+    // Neighbouring blocks usually run on other multiprocessors.
     const uint32_t first = blockIdx.x + 1;
     for (uint32_t i = threadIdx.x; i < launch.blocks; i += blockDim.x) {
       const uint32_t item = (first + i) % launch.blocks;
@@ -137,7 +143,7 @@ DEVICE uint32_t claim_item(const CheckDesk& desk, const Launch& launch, Claims c
   }
 }
 
-// The tags of as many places as a warp makes tags at once.
+// Checks as many tags as a warp computes at once, from place `first` on.
 template <class Integrity>
 DEVICE void check_tags(const CheckDesk& desk, const Launch& launch, uint32_t item, uint32_t first) {
   const uint32_t place = first + lane_id() / Integrity::THREADS;
@@ -155,7 +161,7 @@ DEVICE void check_tags(const CheckDesk& desk, const Launch& launch, uint32_t ite
   }
 }
 
-// Writes a block of a text of `length` bytes, and nothing behind the text's end.
+// Writes one block of a text of `length` bytes, and nothing past the text's end.
 DEVICE void deliver_block(uint8_t* target, uint32_t length, uint32_t number, uint4 block) {
   const uint32_t start = number * BLOCK_BYTES;
   if (length - start >= BLOCK_BYTES) {
@@ -169,8 +175,8 @@ DEVICE void deliver_block(uint8_t* target, uint32_t length, uint32_t number, uin
   }
 }
 
-// Plaintext and ciphertext of a chunk, by one warp. Nobody asks for those of one that does not verify. What is
-// delivered is what was compared.
+// Checks a chunk's plaintext against its ciphertext, using one warp, and delivers exactly the blocks
+// that it compared. If the chunk does not verify, the mark set here is ignored.
 template <class Cipher>
 DEVICE void check_text(const typename Cipher::TablesAgain& tables, const CheckDesk& desk, const Launch& launch,
                        uint32_t place, uint32_t at) {
@@ -194,7 +200,8 @@ DEVICE void check_item(const typename Cipher::TablesAgain& tables, const CheckDe
                        uint32_t item, const Results& results) {
   const uint32_t places = launch.places(), tags = (places + GROUP<Integrity> - 1) / GROUP<Integrity>;
   desk.clear(places);
-  // The last warps first: few chunks are in the hands of the first warps of the block that makes them next to this one.
+  // Start with the last warps: when chunks are few, a processing block on the same multiprocessor has
+  // them in its first warps.
   const uint32_t warps = blockDim.x / WARP;
   for (uint32_t unit = warps - 1 - threadIdx.x / WARP; unit < tags + places; unit += warps) {
     const uint32_t place = unit < tags ? unit * GROUP<Integrity> : unit - tags, at = launch.chunk_at(item, place);

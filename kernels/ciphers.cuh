@@ -1,12 +1,12 @@
-// The two families of ciphers, as seal and open take them.
+// The two cipher families, in the form that seal and open use.
 #pragma once
 #include "modes.cuh"
 
-// Dynamic shared memory for their tables.
+// Dynamic shared memory for the cipher tables, in bytes.
 constexpr uint32_t TABLES_BYTES = 68 << 10;
 
-// `keys` are the round keys of a key slot, in global memory (GlobalKeys) or in shared. TablesAgain: the same tables
-// from another source.
+// `keys`: the round keys of a key slot, in global memory (GlobalKeys) or in shared memory. TablesAgain:
+// the same tables, copied from another source.
 struct Aes {
   using Tables = AesBanked<ENCRYPT>;
   using TablesAgain = AesBanked<ENCRYPT, true>;

@@ -1,9 +1,9 @@
-// Keccak-p[1600] (FIPS 202, section 3): the last ROUNDS of 24 rounds, by one thread a state or by 25.
+// Keccak-p[1600] (FIPS 202, section 3): the last ROUNDS of 24 rounds, with one thread or 25 per state.
 #pragma once
 #include "platform.cuh"
 
-// Rounds in the loop's body of the one-thread permutation. On Hopper 2 was fastest: six are as fast in long
-// batches, 24 no longer fit the instruction cache.
+// Rounds per loop iteration of the one-thread permutation. On Hopper, 2 was fastest: 6 is as fast in
+// long batches, and 24 no longer fit the instruction cache.
 constexpr int KECCAK_UNROLL = 2;
 
 extern "C" __constant__ const uint64_t KECCAK_CONSTANTS[24];
@@ -14,7 +14,7 @@ __constant__ const uint64_t KECCAK_CONSTANTS[24] = {
     0x8000000000008003, 0x8000000000008002, 0x8000000000000080, 0x000000000000800a, 0x800000008000000a,
     0x8000000080008081, 0x8000000000008080, 0x0000000080000001, 0x8000000080008008};
 
-// Any amount below 64.
+// `amount` must be below 64.
 DEVICE uint64_t rotate_left(uint64_t x, uint32_t amount) {
   uint32_t low = uint32_t(x), high = uint32_t(x >> 32);
   if (amount & 32) {
@@ -24,7 +24,7 @@ DEVICE uint64_t rotate_left(uint64_t x, uint32_t amount) {
   return uint64_t(__funnelshift_l(low, high, amount)) << 32 | __funnelshift_l(high, low, amount);
 }
 
-// The offset of rho for lane x + 5 * y.
+// Rotation offset of rho for lane x + 5 * y.
 DEVICE constexpr uint32_t keccak_offset(uint32_t lane) {
   constexpr uint8_t OFFSETS[25] = {0,  1,  62, 28, 27, 36, 44, 6,  55, 20, 3,  10, 43,
                                    25, 39, 41, 45, 15, 21, 8,  18, 2,  61, 56, 14};
@@ -52,7 +52,7 @@ DEVICE void keccak_round(uint64_t (&a)[25], uint64_t constant) {
   a[0] ^= constant;
 }
 
-// One thread a state; UNROLL divides 12 or is 24.
+// One thread per state. UNROLL divides 12 or is 24.
 template <int ROUNDS, int UNROLL = KECCAK_UNROLL>
 DEVICE void keccak_permute(uint64_t (&a)[25]) {
   constexpr int STEP = UNROLL < ROUNDS ? UNROLL : ROUNDS;
@@ -63,8 +63,8 @@ DEVICE void keccak_permute(uint64_t (&a)[25]) {
   }
 }
 
-// How the 25 threads of one state see each other's lanes: through shuffles, or through shared memory. Every thread
-// shows a value; then it may look at those of others, until it shows the next.
+// How the 25 threads of a state read each other's lanes: by shuffles or through shared memory. Every
+// thread shows a value and may then read those of the others, until it shows the next one.
 struct ByShuffle {
   uint64_t value = 0;
   DEVICE explicit ByShuffle(uint8_t*) {}
@@ -84,19 +84,20 @@ struct ByShared {
   DEVICE uint64_t of(uint32_t lane) const { return slots[lane]; }
 };
 
-// One warp a state: lane x + 5 * y of the warp holds that lane of the state, the last seven hold nothing
-// of use. All 32 take part. What counts is the time from a round to the next: three exchanges one after another, and
-// everything unrolled, so that the constants are there when they are wanted.
+// One warp per state: thread x + 5 * y of the warp holds that lane of the state, and the last seven
+// threads hold nothing useful. All 32 must take part. Latency per round matters most: there are three
+// dependent exchanges, and a single state's rounds are all unrolled, so that the constants are available
+// in time.
 template <int ROUNDS, class Exchange>
 struct KeccakWide {
   Exchange exchange;
   uint32_t down1, down2, down3, down4, left, right, offset, from0, from1, from2;
-  uint64_t origin;  // all ones in lane 0, which takes the constants
+  uint64_t origin;  // all ones in lane 0, which takes the round constants; otherwise zero
 
   DEVICE explicit KeccakWide(Exchange exchange) : exchange(exchange) {
     uint32_t lane = lane_id() < 25 ? lane_id() : 0, x = lane % 5, y = lane / 5;
     auto at = [](uint32_t x, uint32_t y) -> uint32_t { return x % 5 + 5 * (y % 5); };
-    // Where pi takes lane (x, y) from.
+    // Source lane of pi for lane (x, y).
     auto source = [](uint32_t x, uint32_t y) -> uint32_t { return (x % 5 + 3 * y) % 5 + 5 * (x % 5); };
     down1 = at(x, y + 1), down2 = at(x, y + 2), down3 = at(x, y + 3), down4 = at(x, y + 4);
     left = at(x + 4, y), right = at(x + 1, y);
@@ -113,7 +114,7 @@ struct KeccakWide {
     a = one[0];
   }
 
-  // Several states, whose exchanges do not wait for each other.
+  // Several states, whose exchanges are independent of each other.
   template <int STATES>
   DEVICE void permute(uint64_t (&a)[STATES]) {
     [[maybe_unused]] constexpr int UNROLL = STATES == 1 ? ROUNDS : 2;

@@ -1,6 +1,7 @@
-// Kuznyechik (GOST R 34.12-2015, RFC 7801) by look-ups in sixteen tables of 256 blocks, L after S or their
-// inverses; where they lie is a template parameter. Look-ups are indexed by secret bytes: in shared memory their
-// time does not depend on the index, in global memory it does.
+// Kuznyechik (GOST R 34.12-2015, RFC 7801) by lookups in sixteen tables of 256 blocks, which combine S
+// and then L, or their inverses. The memory that holds the tables is a template parameter. Lookup
+// indices are secret bytes: timing does not depend on them with tables in shared memory, but does with
+// tables in global memory.
 #pragma once
 #include "aes.cuh"
 #include "kuznyechik_tables.cuh"
@@ -11,7 +12,7 @@ struct KuznyechikGlobal {
   static constexpr uint32_t SHARED_BYTES = 0;
   DEVICE KuznyechikGlobal(uint8_t*) {}
 
-  // Sum of what the sixteen bytes look up, and of `key`.
+  // XOR of `key` and the table entries of the sixteen bytes.
   DEVICE uint4 pass(uint4 x, uint4 key) const {
     const uint32_t words[4] = {x.x, x.y, x.z, x.w};
     uint4 sum = key;
@@ -21,7 +22,7 @@ struct KuznyechikGlobal {
     }
     return sum;
   }
-  // What the last byte of a block looks up.
+  // Table entry for the last byte of a block.
   DEVICE uint4 last(uint32_t byte) const { return __ldg(&KUZNYECHIK_TABLES[DIRECTION].entry[byte][15]); }
   DEVICE uint32_t pi_word(uint32_t word, uint32_t shift) const {
     uint32_t out = 0;
@@ -31,22 +32,23 @@ struct KuznyechikGlobal {
   }
 };
 
-// Tables in shared memory, free of bank conflicts without copies: eight lanes read sixteen bytes each at a
-// time, and each of them from another table, all of whose blocks lie in four banks of its own. So lane
-// k takes the bytes of its block in the order 0 ^ k, 1 ^ k, ... 15 ^ k (k = its lowest three bits). For encryption the
-// last byte's table is there once more by itself, free of conflicts while lanes look up bytes that differ in those
-// bits. TABLE: the one that is copied.
+// Tables in shared memory, free of bank conflicts without copies. Eight lanes read sixteen bytes each at
+// a time, each from a different table, and all blocks of one table are in the same four banks, used by
+// no other table of the eight. For that, lane k (its lowest three bits) takes the bytes of its block in
+// the order 0 ^ k, 1 ^ k, ... 15 ^ k. Encryption adds a separate copy of the last byte's table, which is
+// free of conflicts while the bytes that lanes look up differ in their lowest three bits. TABLE: the
+// table that is copied.
 template <Direction DIRECTION, int TABLE = DIRECTION>
 struct KuznyechikShared {
   static constexpr uint32_t PI_BYTES = DIRECTION == DECRYPT ? 32768 : 0;
   static constexpr uint32_t LAST_BYTES = DIRECTION == ENCRYPT ? 4096 : 0;
   static constexpr uint32_t SHARED_BYTES = 65536 + PI_BYTES + LAST_BYTES;
   const uint8_t* rows;
-  uint32_t low, high;    // four address bytes each: the places in a row, for steps 0 to 3 and 4 to 7
-  uint32_t selector[4];  // to an address: a byte of the block above one of those
-  bool swapped;          // words 0 and 1, and 2 and 3, change places
+  uint32_t low, high;    // four address bytes each: offsets in a row for steps 0 to 3 and 4 to 7
+  uint32_t selector[4];  // PRMT selectors for an address: a byte of the block above one of those
+  bool swapped;          // exchange words 0 and 1, and words 2 and 3
 
-  // Copies the tables; every thread of the block calls it.
+  // Copies the tables. Must be called by every thread of the block.
   DEVICE KuznyechikShared(uint8_t* shared) : rows(shared), low(0), high(0) {
     uint32_t k = lane_id() % 8;
     swapped = k & 4;
@@ -78,12 +80,12 @@ struct KuznyechikShared {
     }
     return sum;
   }
-  // What the last byte of a block looks up; only for encryption.
+  // Table entry for the last byte of a block; encryption only.
   DEVICE uint4 last(uint32_t byte) const {
     static_assert(DIRECTION == ENCRYPT, "the table's copy is there");
     return *reinterpret_cast<const uint4*>(rows + 65536 + 16 * byte);
   }
-  // The substitution of a word's bytes; each lane has a copy in its own bank.
+  // Substitutes the bytes of a word. Each lane has a copy of the table in its own bank.
   DEVICE uint32_t pi_word(uint32_t word, uint32_t shift) const {
     const uint8_t* base = rows + 65536 + 4 * lane_id();
     uint32_t out = 0;
@@ -101,8 +103,8 @@ DEVICE uint4 kuznyechik_pi(const Tables& tables, uint4 x, uint32_t shift) {
                     tables.pi_word(x.w, shift));
 }
 
-// ECB over N blocks in place. `keys`: for encryption K_1 to K_10; for decryption, in the order of use,
-// the inverse of L of K_10 to K_2, then K_1.
+// ECB of N blocks in place. `keys`: K_1 to K_10 for encryption. For decryption, in order of use: the
+// inverse of L applied to K_10 down to K_2, then K_1.
 template <Direction DIRECTION, class Tables, class Keys = GlobalKeys>
 struct KuznyechikEcb {
   Tables tables;
@@ -112,7 +114,8 @@ struct KuznyechikEcb {
     uint4 key = keys[0];
 #pragma unroll
     for (int n = 0; n < N; n++) {
-      // The tables of decryption begin with the inverse of S; S cancels it where L's inverse stands alone.
+      // The decryption tables apply the inverse of S first. S cancels it here, where only the inverse of
+      // L is needed.
       x[n] = DIRECTION == ENCRYPT ? x[n] ^ key : tables.pass(kuznyechik_pi(tables, x[n], PI_SHIFT), key);
     }
     passes(x, 1);
@@ -122,7 +125,7 @@ struct KuznyechikEcb {
       for (int n = 0; n < N; n++) x[n] = kuznyechik_pi(tables, x[n], PI_INVERSE_SHIFT) ^ key;
     }
   }
-  // The passes from that one on.
+  // Table passes from `first` to the last.
   template <int N>
   DEVICE void passes(uint4 (&x)[N], int first) const {
 #pragma unroll 1
@@ -134,13 +137,13 @@ struct KuznyechikEcb {
   }
 };
 
-// Keystream of up to 256 blocks whose counters differ in the last byte alone: fifteen of sixteen look-ups of the first
-// pass are the same for all, and made once.
+// Keystream for up to 256 blocks whose counters differ only in the last byte. Fifteen of the sixteen
+// lookups in the first pass are the same for all blocks and are made once.
 template <class Tables, class Keys = GlobalKeys>
 struct KuznyechikStream {
   KuznyechikEcb<ENCRYPT, Tables, Keys> cipher;
   uint32_t last;
-  uint4 first;  // the first pass without the last byte
+  uint4 first;  // the first pass without the last byte's contribution
   DEVICE KuznyechikStream(const Tables& tables, Keys keys, uint4 counter) : cipher{tables, keys} {
     const uint4 x = counter ^ keys[0];
     last = x.w >> 24;

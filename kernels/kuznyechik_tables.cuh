@@ -1,22 +1,23 @@
-// Tables of Kuznyechik. They are 192 KiB, so the device computes them, once after the module is loaded.
+// Kuznyechik tables. They take 192 KiB, so the device computes them, once after the module is loaded.
 #pragma once
 #include "platform.cuh"
 
-// entry[b][i] is a whole block: what byte b at place i of the input becomes.
+// entry[b][i] is a whole block: the image of byte b at position i of the input.
 struct KuznyechikTable {
   uint4 entry[256][16];
 };
 
-// Of encryption (L after S), of decryption (the inverse of L after that of S), and of encryption once more.
+// For encryption (L after S), for decryption (the inverse of L after the inverse of S), and a second
+// copy for encryption.
 constexpr int KUZNYECHIK_AGAIN = 2;
 extern "C" __device__ KuznyechikTable KUZNYECHIK_TABLES[3];
 __device__ KuznyechikTable KUZNYECHIK_TABLES[3];
-// pi in the lowest byte, its inverse above.
+// pi in the lowest byte, its inverse in the next.
 extern "C" __device__ uint32_t KUZNYECHIK_PI_WORDS[256];
 __device__ uint32_t KUZNYECHIK_PI_WORDS[256];
 constexpr uint32_t PI_SHIFT = 0, PI_INVERSE_SHIFT = 8;
 
-// The substitution (RFC 7801, section 4.1.1).
+// The substitution pi (RFC 7801, section 4.1.1).
 extern "C" __device__ const uint8_t KUZNYECHIK_PI[256];
 __device__ const uint8_t KUZNYECHIK_PI[256] = {
     252, 238, 221, 17,  207, 110, 49,  22,  251, 196, 250, 218, 35,  197, 4,   77,  233, 119, 240, 219, 147, 46,
@@ -43,7 +44,7 @@ DEVICE uint8_t kuznyechik_multiply(uint32_t a, uint32_t b) {
   return uint8_t(product);
 }
 
-// The linear function l (section 4.1.2) of a block in memory order.
+// The linear function l (section 4.1.2), applied to a block in memory order.
 DEVICE uint8_t kuznyechik_combine(const uint8_t (&block)[16]) {
   constexpr uint8_t COEFFICIENTS[16] = {148, 32, 133, 16, 194, 192, 1, 251, 1, 192, 194, 16, 133, 32, 148, 1};
   uint8_t sum = 0;
@@ -51,7 +52,7 @@ DEVICE uint8_t kuznyechik_combine(const uint8_t (&block)[16]) {
   return sum;
 }
 
-// L of a block, or its inverse: sixteen steps R, or of R's inverse (section 4.2).
+// Applies L or its inverse to a block: sixteen steps of R or of its inverse (section 4.2).
 DEVICE void kuznyechik_linear(uint8_t (&block)[16], bool inverse) {
   for (int step = 0; step < 16; step++) {
     if (inverse) {
@@ -73,7 +74,7 @@ DEVICE uint8_t kuznyechik_pi_inverse(uint32_t x) {
   return uint8_t(i);
 }
 
-// One of the 12288 entries; the first table's of place 0 write the substitution's words as well.
+// Computes entry `i` of 12288. Those at position 0 of the first table also write the substitution words.
 DEVICE void kuznyechik_fill(uint32_t i) {
   uint32_t byte = i / 16 % 256, place = i % 16, table = i / 4096;
   if (table > KUZNYECHIK_AGAIN) return;

@@ -1,11 +1,11 @@
-// MD6 (Rivest et al., 2008): the compression of a tree's nodes, by one thread a node or by 16. WORDS is a node's
-// size in words of 8 bytes: 64 in MD6 itself, other multiples of 16 in experiments.
+// MD6 (Rivest et al., 2008): compression of tree nodes, with one thread or 16 per node. WORDS is the
+// size of a node in words of 8 bytes: 64 in MD6 itself, other multiples of 16 in experiments.
 #pragma once
 #include "platform.cuh"
 
-constexpr uint32_t MD6_ROUND = 16;   // words that a round makes, and words of a node's value
-constexpr uint32_t MD6_KEY = 15;     // where the key stands in front of a node, behind the constant
-constexpr uint32_t MD6_PREFIX = 25;  // where a node's data stands: behind constant, key, index and control word
+constexpr uint32_t MD6_ROUND = 16;   // words computed per round, and words of a node's value
+constexpr uint32_t MD6_KEY = 15;     // offset of the key in a node's input, after the constant
+constexpr uint32_t MD6_PREFIX = 25;  // offset of a node's data: after constant, key, index and control word
 constexpr uint64_t MD6_FIRST = 0x0123456789abcdef, MD6_MASK = 0x7311c2812425cfa0;
 
 extern "C" __constant__ const uint64_t MD6_Q[MD6_KEY];
@@ -14,7 +14,8 @@ __constant__ const uint64_t MD6_Q[MD6_KEY] = {
     0x0cd0d63b2c30bc41, 0x1f8ccf6823058f8a, 0x54e5ed5b88e3775d, 0x4ad12aae0a6d6031, 0x3e7f16bb88222e0d,
     0x8af8671d3fb50c2c, 0x995ad1178bd25c31, 0xc878c1dd04c4b633, 0x3b72066c7a1552ac, 0x0d6f3522631effcb};
 
-// What all nodes of a hash share: the key, and the control word without a root's flag and without padding.
+// Parameters shared by all nodes of a hash: the key, and the control word without the root flag and the
+// padding.
 struct Md6Hash {
   uint64_t key[8];
   uint64_t control;
@@ -23,25 +24,25 @@ static_assert(sizeof(Md6Hash) == 72, "the host writes these");
 
 // Consecutive nodes of one level of one tree.
 struct Md6Layer {
-  uint64_t data;   // where their data begins, a multiple of 16
-  uint64_t bits;   // its length
-  uint64_t first;  // the first node's index in its level
-  uint32_t start;  // nodes of the layers before this one
-  uint32_t value;  // the place of the first node's value, counted in values
-  uint32_t whole;  // 1 if it is all of its level: then a single node is the root
+  uint64_t data;   // offset of their data in bytes, a multiple of 16
+  uint64_t bits;   // length of their data in bits
+  uint64_t first;  // index of the first node in its level
+  uint32_t start;  // number of nodes in the layers before this one
+  uint32_t value;  // position of the first node's value, counted in values
+  uint32_t whole;  // 1 if the layer is its whole level: a single node is then the root
   uint32_t unused;
 };
 static_assert(sizeof(Md6Layer) == 40, "the host writes these");
 
-// A node to be compressed.
+// A node to compress.
 struct Md6Node {
   const uint8_t* data;
-  uint32_t bits;  // of the data that there are; the others count as zeros
+  uint32_t bits;  // bits of data present; the rest count as zeros
   uint64_t id, control;
   uint8_t* value;
 };
 
-// A level of trees, as the entry points take it.
+// One level of trees, as passed to the entry points.
 struct Md6Level {
   const Md6Hash* hash;
   const Md6Layer* layers;
@@ -52,7 +53,7 @@ struct Md6Level {
 
 template <uint32_t WORDS>
 DEVICE Md6Node md6_node(const Md6Level& level, uint32_t number) {
-  // The last layer that does not start behind this node.
+  // Find the last layer that starts at or before this node.
   uint32_t low = 0, high = level.count;
   while (high - low > 1) {
     uint32_t middle = (low + high) / 2;
@@ -74,16 +75,17 @@ DEVICE Md6Node md6_node(const Md6Level& level, uint32_t number) {
   return node;
 }
 
-// A word in the byte order of memory, or back.
+// Converts a word to memory byte order, or back.
 DEVICE uint64_t md6_swap(uint32_t low, uint32_t high) { return uint64_t(swap_bytes(low)) << 32 | swap_bytes(high); }
 DEVICE uint64_t md6_swap(uint64_t word) { return md6_swap(uint32_t(word), uint32_t(word >> 32)); }
 
-// The first bits of a word, and zeros: none of them if `bits` is not above 0, all from 64 on.
+// Keeps the first `bits` bits of a word and zeroes the rest: keeps none if `bits` <= 0, all if `bits` >=
+// 64.
 DEVICE uint64_t md6_keep(uint64_t word, int32_t bits) {
   return bits <= 0 ? 0 : bits >= 64 ? word : word & ~uint64_t(0) << (64 - bits);
 }
 
-// By how much each step of a round shifts.
+// Shift amounts of each step of a round.
 DEVICE constexpr uint32_t md6_right(uint32_t step) {
   constexpr uint8_t SHIFTS[MD6_ROUND] = {10, 5, 13, 10, 11, 12, 2, 7, 14, 15, 7, 13, 11, 7, 6, 12};
   return SHIFTS[step];
@@ -98,15 +100,15 @@ DEVICE uint64_t md6_mix(uint64_t x, uint32_t right, uint32_t left) {
   return x ^ x << left;
 }
 
-// The constant of the round after the one with this constant.
+// The round constant that follows `constant`.
 DEVICE uint64_t md6_next(uint64_t constant) { return (constant << 1 | constant >> 63) ^ (constant & MD6_MASK); }
 
-// One thread a node, of 64 words: the shift register lies in the thread's registers, as a ring of six rounds.
+// One thread per node of 64 words. The shift register is a ring of six rounds in the thread's registers.
 struct Md6Alone {
   static constexpr uint32_t WORDS = 64, N = MD6_PREFIX + WORDS, RING = 96;
   uint64_t a[RING];
 
-  // Where word i lies: rounds begin at multiples of 16.
+  // Ring slot of word i. Rounds begin at multiples of 16.
   DEVICE static constexpr uint32_t slot(uint32_t i) { return (i + RING - N) % RING; }
 
   DEVICE void load(const Md6Hash& hash, const Md6Node& node) {
@@ -144,7 +146,7 @@ struct Md6Alone {
     }
   }
 
-  // The value, if the round before was the last one.
+  // Stores the value if the round before PHASE was the last one.
   template <uint32_t PHASE>
   DEVICE void store(uint8_t* value) const {
     uint4* out = reinterpret_cast<uint4*>(value);
@@ -177,23 +179,24 @@ struct Md6Alone {
   }
 };
 
-// 16 threads a node, a step of each round each: the steps of a round do not depend on one another. The shift register
-// is a ring in shared memory, long enough that no thread overwrites what another one still reads, and written
-// twice, so that a round's words lie side by side wherever it begins.
+// 16 threads per node, each of which computes one step of every round: the steps of a round do not
+// depend on one another. The shift register is a ring in shared memory, long enough that no thread
+// overwrites a word that another still reads. Every word is stored twice, RING words apart, so that a
+// round's words are contiguous wherever the round begins.
 template <uint32_t WORDS>
 struct Md6Shared {
   static constexpr uint32_t N = MD6_PREFIX + WORDS;
   static constexpr uint32_t RING = (N + 2 * MD6_ROUND - 1) / MD6_ROUND * MD6_ROUND;
-  static constexpr uint32_t BYTES = 2 * RING * 8;  // of shared memory for each node
+  static constexpr uint32_t BYTES = 2 * RING * 8;  // shared memory per node
   uint64_t* a;
   uint32_t step;
 
   DEVICE void put(uint32_t slot, uint64_t word) const { a[slot] = a[slot + RING] = word; }
 
-  // Every thread of the warp takes part; `stores` says whether the value is wanted.
+  // Every thread of the warp must take part. Stores the value if `stores` is set.
   DEVICE void compress(const Md6Hash& hash, const Md6Node& node, bool stores) const {
     const uint64_t* data = reinterpret_cast<const uint64_t*>(node.data);
-    constexpr uint32_t FIRST = RING - N;  // the slot of word 0: rounds begin at multiples of 16
+    constexpr uint32_t FIRST = RING - N;  // slot of word 0; rounds begin at multiples of 16
     __syncwarp();
 #pragma unroll
     for (uint32_t i = step; i < MD6_PREFIX; i += MD6_ROUND) {
@@ -227,21 +230,21 @@ struct Md6Shared {
   }
 };
 
-// A thread each for `nodes` nodes of a level.
+// Compresses `nodes` nodes of a level, with one thread per node.
 DEVICE void md6_alone(const Md6Level& level, uint32_t nodes) {
   Md6Alone alone;
   for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < nodes; i += gridDim.x * blockDim.x)
     alone.compress(*level.hash, md6_node<Md6Alone::WORDS>(level, i));
 }
 
-// 16 threads each. `shared` has Md6Shared::BYTES for each node of the block.
+// As `md6_alone`, with 16 threads per node. `shared` has Md6Shared::BYTES for each node of the block.
 template <uint32_t WORDS>
 DEVICE void md6_shared(const Md6Level& level, uint32_t nodes, uint8_t* shared) {
   uint32_t own = threadIdx.x / MD6_ROUND, in_block = blockDim.x / MD6_ROUND;
   uint64_t* ring = reinterpret_cast<uint64_t*>(shared) + own * (Md6Shared<WORDS>::BYTES / 8);
   Md6Shared<WORDS> group{ring, threadIdx.x % MD6_ROUND};
   for (uint32_t base = blockIdx.x * in_block; base < nodes; base += gridDim.x * in_block) {
-    // Groups without a node repeat the last one: whole warps meet at barriers.
+    // Groups without a node repeat the last one, because barriers need whole warps.
     uint32_t i = base + own;
     group.compress(*level.hash, md6_node<WORDS>(level, i < nodes ? i : nodes - 1), i < nodes);
   }

@@ -1,13 +1,13 @@
-// CTR and ECB (SP 800-38A) over any of the ciphers: which thread does which blocks.
+// CTR and ECB (SP 800-38A) for any of the ciphers: the assignment of blocks to threads.
 #pragma once
 #include "aes.cuh"
 #include "kuznyechik.cuh"
 
 constexpr uint32_t UNIT_BLOCKS = 256;
 
-// Bytes 16 * begin to end - 1 of a unit of 256 blocks that share all but the counter's last byte; block 0
-// lies at `source` and `target`. By one warp, N blocks a lane at a time; neighbouring lanes have
-// neighbouring blocks. The last block's bytes beyond the end are written as zeros.
+// Encrypts or decrypts bytes 16 * begin to end - 1 of a unit: 256 blocks whose counters differ only in
+// the last byte. Block 0 is at `source` and `target`. Runs on one warp, with N blocks per lane at a
+// time; adjacent lanes take adjacent blocks. Bytes of the last block past the end are written as zeros.
 template <int N, class Stream>
 DEVICE void ctr_unit(const Stream& stream, const uint8_t* source, uint8_t* target, uint32_t begin, uint32_t end) {
   const uint4* from = reinterpret_cast<const uint4*>(source);
@@ -32,8 +32,9 @@ DEVICE void ctr_unit(const Stream& stream, const uint8_t* source, uint8_t* targe
   }
 }
 
-// Whether two texts of `length` bytes, both as long as the next multiple of 16, differ by anything else than the
-// keystream of a unit, in this lane's part of it. `see(number, block)` gets the blocks of `other` that are compared.
+// Whether two texts of `length` bytes differ by anything other than a unit's keystream, in this lane's
+// blocks. Both buffers reach to the next multiple of 16. `see(number, block)` receives the blocks of
+// `other` that are compared.
 template <int N, class Stream, class See>
 DEVICE bool ctr_differs(const Stream& stream, const uint8_t* text, const uint8_t* other, uint32_t length,
                         const See& see) {
@@ -64,7 +65,8 @@ DEVICE bool ctr_differs(const Stream& stream, const uint8_t* text, const uint8_t
   return difference != 0;
 }
 
-// counter + 256 * units, its last byte cleared; a big-endian number that wraps at 2^128.
+// Returns counter + 256 * units with the last byte cleared. Counters are big-endian numbers that wrap at
+// 2^128.
 DEVICE uint4 unit_counter(uint4 counter, uint64_t units) {
   uint64_t low = uint64_t(swap_bytes(counter.z)) << 32 | swap_bytes(counter.w);
   uint64_t high = uint64_t(swap_bytes(counter.x)) << 32 | swap_bytes(counter.y);
@@ -74,8 +76,8 @@ DEVICE uint4 unit_counter(uint4 counter, uint64_t units) {
                     swap_bytes(uint32_t(sum) & ~0xffu));
 }
 
-// CTR over `bytes` from `counter` on; `make(counter)` gives the stream of one unit. Units follow the counter,
-// so the first one may begin anywhere.
+// CTR over `bytes` bytes, starting at `counter`. `make(counter)` returns the stream of one unit. Units
+// are aligned to the counter, so the first one may start at any of its blocks.
 template <int N, class Make>
 DEVICE void ctr(const Make& make, uint4 counter, const uint8_t* source, uint8_t* target, uint64_t bytes) {
   uint32_t skipped = counter.w >> 24;
@@ -88,7 +90,7 @@ DEVICE void ctr(const Make& make, uint4 counter, const uint8_t* source, uint8_t*
   }
 }
 
-// ECB over whole blocks, N a thread at a time.
+// ECB over whole blocks, N per thread at a time.
 template <int N, class Cipher>
 DEVICE void ecb(const Cipher& cipher, const uint4* source, uint4* target, uint64_t blocks) {
   for (uint64_t base = warp_id() * (N * WARP) + lane_id(); base < blocks; base += warp_count() * (N * WARP)) {

@@ -1,9 +1,9 @@
-// What the kernels need from the compiler: CUDA's own, or a stand-in that runs them on the CPU (for tests).
+// Platform layer of the kernels: CUDA itself, or an emulation that runs them on the CPU for tests.
 #pragma once
 #include <stdint.h>
 
 #ifdef __CUDACC__
-// A block's dynamic shared memory.
+// Declares the block's dynamic shared memory.
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(1024) uint8_t name[]
 #else
 #include "cuda_on_cpu.h"
@@ -14,7 +14,7 @@
 constexpr uint32_t WARP = 32;
 constexpr uint32_t ALL_LANES = 0xffffffffu;
 
-// PRMT with all its modes: a selector nibble of 8 or more yields copies of the chosen byte's top bit.
+// PRMT with all its modes: a selector nibble of 8 or more replicates the top bit of the chosen byte.
 DEVICE uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
 #ifdef __CUDA_ARCH__
   uint32_t result;
@@ -25,13 +25,14 @@ DEVICE uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
 #endif
 }
 
-// Makes `value` unknown to the compiler from here on, so that no load that depends on it moves up past this place.
+// Makes `value` opaque to the compiler, so that no load that depends on it moves above this point.
 DEVICE void keep_below(uint32_t& value) { asm volatile("" : "+r"(value) : : "memory"); }
 
-// A table in shared memory whose place is known to the compiler, so that it is an immediate of the load: with
-// addresses made by one byte permutation (an index above an offset below 256), no addition is left. The
-// place is ORIGIN bytes into the shared window, where the system's own part of it ends, or after that. A kernel
-// with such a table takes ORIGIN bytes more than the table needs and has no static shared memory.
+// A table in shared memory whose address is known to the compiler, so that it becomes an immediate of
+// the load. If addresses are made by one byte permutation (an index above an offset below 256), no
+// addition remains. The table is ORIGIN bytes into the shared window, at or after the end of the part
+// that the system reserves. A kernel with such a table takes ORIGIN bytes more than the table needs and
+// has no static shared memory.
 struct SharedTable {
   static constexpr uint32_t ORIGIN = 1024;
 #ifdef __CUDA_ARCH__
@@ -63,7 +64,7 @@ DEVICE uint32_t rotate_halves(uint32_t x) { return __byte_perm(x, 0, 0x1032); }
 
 DEVICE uint4 operator^(uint4 a, uint4 b) { return make_uint4(a.x ^ b.x, a.y ^ b.y, a.z ^ b.z, a.w ^ b.w); }
 
-// Which multiprocessor runs this block. On the CPU blocks take turns on two.
+// The multiprocessor that runs this block. On the CPU, blocks alternate between two.
 DEVICE uint32_t multiprocessor() {
 #ifdef __CUDA_ARCH__
   uint32_t number;
@@ -74,7 +75,8 @@ DEVICE uint32_t multiprocessor() {
 #endif
 }
 
-// What one block says to others while they run: who sees the word sees all that was written before it.
+// Release store and acquire load between running blocks: a reader that sees the word also sees
+// everything written before it.
 DEVICE void publish(uint64_t* word, uint64_t value) {
 #ifdef __CUDA_ARCH__
   asm volatile("st.release.gpu.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
@@ -91,7 +93,7 @@ DEVICE uint64_t published(const uint64_t* word) {
 #endif
   return value;
 }
-// The same for a word that stands for nothing but itself.
+// Relaxed versions, for words that say nothing about other memory.
 DEVICE void put_word(uint64_t* word, uint64_t value) {
 #ifdef __CUDA_ARCH__
   asm volatile("st.relaxed.gpu.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
@@ -116,10 +118,10 @@ DEVICE uint64_t exchange(uint64_t* word, uint64_t value) {
 #endif
 }
 
-// Waiting for another block, which may not have begun: not for ever.
+// Bounded wait for another block, which may not have started yet.
 class Patience {
  public:
-  // Waits a moment, up to 0.4 µs; false when it has been long enough, some 10 ms.
+  // Waits up to 0.4 µs. Returns false once the waits add up to about 10 ms.
   DEVICE bool lasts() {
 #ifdef __CUDA_ARCH__
     __nanosleep(200);
@@ -133,7 +135,7 @@ class Patience {
   uint32_t moments = 0;
 };
 
-// Waits until `come()` is true; false if it takes too long.
+// Waits until `come()` is true; false on timeout.
 template <class Come>
 DEVICE bool comes_in_time(const Come& come) {
   for (Patience patience; !come();) {

@@ -1,7 +1,8 @@
-// Seal and open of long batches: cipher and tag in one launch.
+// Seal and open for long batches: cipher and tags in one launch.
 //
-// A warp takes a group of chunks: one after another for the cipher, its lanes side by side over the blocks, and all at
-// once for the tags, one thread a chunk or several, which is the most work that the device does in a time.
+// Each warp takes a group of chunks. It encrypts or decrypts them one after another, with its lanes side
+// by side over the blocks. It computes the tags of all of them at once, with one or several threads per
+// chunk, which gives the device's highest throughput.
 #pragma once
 #include "ciphers.cuh"
 #include "tag.cuh"
@@ -19,8 +20,8 @@ DEVICE void clear_chunk(const Chunk& chunk, uint8_t* output) {
   for (uint32_t i = lane_id(); i * BLOCK_BYTES < chunk.length; i += WARP) to[i] = make_uint4(0, 0, 0, 0);
 }
 
-// The tags of the warp's group of chunks that begins at `first`. `finish(at, tag)` is called once a chunk, by one
-// thread of those that share its tag, when all tags are made.
+// Computes the tags of the warp's group of chunks that begins at `first`. When all are computed,
+// `finish(at, tag)` is called once per chunk, by one of the threads that share its tag.
 template <class Integrity, class Data, class Finish>
 DEVICE void tags_of_group(const KeySlot* keys, const Chunk* chunks, uint64_t first, uint32_t count, const Data& data,
                           const Finish& finish) {
@@ -40,7 +41,7 @@ DEVICE void seal_by_threads(uint8_t* shared, const KeySlot* keys, const Chunk* c
   for (uint64_t first = warp_id() * GROUP<Integrity>; first < count; first += warp_count() * GROUP<Integrity>) {
     for (uint64_t at = first; at < count && at < first + GROUP<Integrity>; at++)
       crypt_chunk<Cipher>(tables, keys, chunks[at], input, output);
-    __syncwarp();  // the tags read what other lanes wrote
+    __syncwarp();  // the tags read bytes that other lanes wrote
     tags_of_group<Integrity>(keys, chunks, first, count, data, finish);
   }
 }
@@ -57,7 +58,7 @@ DEVICE void open_by_threads(uint8_t* shared, const KeySlot* keys, const Chunk* c
       good = same_tag(tag, chunks[at]);
       verified[at] = good;
     });
-    __syncwarp();  // every tag is computed before, in place, its input is overwritten
+    __syncwarp();  // in place, every tag must be computed before its input is overwritten
     for (uint64_t at = first; at < count && at < first + GROUP<Integrity>; at++) {
       if (__shfl_sync(ALL_LANES, good, uint32_t(at - first) * Integrity::THREADS)) {
         crypt_chunk<Cipher>(tables, keys, chunks[at], input, output);

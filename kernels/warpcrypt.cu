@@ -1,27 +1,28 @@
-// The entry points. What holds for all of them:
+// The entry points. Their common contract:
 //
-// - Geometry: any grid, of one dimension; blocks of a multiple of 32 threads up to the launch bound
-//   stated. The work is spread over the warps that there are.
+// - Geometry: any one-dimensional grid; a multiple of 32 threads per block, up to the stated launch
+//   bound. The work is spread over all warps of the launch.
 // - Counts of chunks and states: below 2^31.
-// - Memory: the device's. Chunks, input, output and results of the wide kernels may be the host's, page-locked and
-// mapped.
-// - Alignment: every pointer to 16 bytes. Lengths are in bytes unless they say blocks; where a length is not
-//   a multiple of 16, the buffers reach to the next multiple, and the output's rest is written with zeros; by the wide
-//   kernels it is left alone.
-// - Aliasing: input and output of one launch may be the same place, or they do not overlap; a chunk's
-//   source and target likewise. Nothing else overlaps, and chunks do not overlap each other.
-// - Dynamic shared memory: TABLES = 68 KiB, unless another number is given; more than 48 KiB has to be
-//   allowed with cuFuncSetAttribute. A wide kernel takes DESK = 5104 bytes more for each warp of a block.
-// - `kuznyechik_tables` runs once after the module was loaded, before any other kernel of Kuznyechik.
+// - Memory: device memory. Chunks, input, output and results of the wide kernels may instead be in
+//   page-locked, mapped host memory.
+// - Alignment: 16 bytes for every pointer. Lengths are in bytes unless stated in blocks. Where a length
+//   is not a multiple of 16, the buffers reach to the next multiple. The rest of the output is written
+//   with zeros, except by the wide kernels, which leave it alone.
+// - Aliasing: input and output of a launch are identical or disjoint, and so are a chunk's source and
+//   target. Nothing else overlaps, and chunks do not overlap each other.
+// - Dynamic shared memory: TABLES = 68 KiB, unless another size is given. More than 48 KiB must be
+//   allowed with cuFuncSetAttribute. A wide kernel takes DESK = 5104 bytes more for each warp of a
+//   block.
+// - `kuznyechik_tables` must run once after the module is loaded, before any other Kuznyechik kernel.
 #include "check.cuh"
 #include "seal.cuh"
 #include "wide.cuh"
 
 #define KERNEL(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
 
-// AES-128, -192 or -256 with 10, 12 or 14 rounds; `keys` holds rounds + 1 round keys in the order of use.
-// CTR: `counter` is one block, a 128-bit big-endian number that wraps. Up to 1024 threads. The variants differ in
-// the blocks that a thread works on at once: 4, or the number in the name.
+// AES-128, -192 or -256 with 10, 12 or 14 rounds. `keys` holds rounds + 1 round keys in order of use.
+// CTR: `counter` is one block, a 128-bit big-endian number that wraps. Up to 1024 threads. The variants
+// differ in the number of blocks that a thread processes at once: 4, or the number in the name.
 #define AES_CTR(name, n)                                                                                            \
   KERNEL(1024, 1)                                                                                                   \
   name(const uint4* keys, uint32_t rounds, const uint4* counter, const uint8_t* in, uint8_t* out, uint64_t bytes) { \
@@ -34,7 +35,8 @@ AES_CTR(aes_ctr_1, 1)
 AES_CTR(aes_ctr_2, 2)
 AES_CTR(aes_ctr, 4)
 
-// The same with one copy of the tables in constant memory. Up to 1024 threads, no dynamic shared memory.
+// CTR with one copy of the tables in constant memory, two blocks per thread at a time. Up to 1024
+// threads, no dynamic shared memory.
 KERNEL(1024, 1)
 aes_ctr_constant(const uint4* keys, uint32_t rounds, const uint4* counter, const uint8_t* in, uint8_t* out,
                  uint64_t bytes) {
@@ -43,8 +45,8 @@ aes_ctr_constant(const uint4* keys, uint32_t rounds, const uint4* counter, const
   ctr<2>(make, __ldg(counter), in, out, bytes);
 }
 
-// The same with one copy in shared memory, bank conflicts and all. Up to 1024 threads, 2 KiB of dynamic
-// shared memory.
+// CTR with one copy of the tables in shared memory, so that lookups have bank conflicts, two blocks per
+// thread at a time. Up to 1024 threads, 2 KiB of dynamic shared memory.
 KERNEL(1024, 1)
 aes_ctr_shared(const uint4* keys, uint32_t rounds, const uint4* counter, const uint8_t* in, uint8_t* out,
                uint64_t bytes) {
@@ -58,8 +60,8 @@ aes_ctr_shared(const uint4* keys, uint32_t rounds, const uint4* counter, const u
   ctr<2>(make, __ldg(counter), in, out, bytes);
 }
 
-// ECB. For decryption the round keys are those of the equivalent inverse cipher (FIPS 197, section 5.3.5).
-// Up to 1024 threads.
+// ECB. Decryption takes the round keys of the equivalent inverse cipher (FIPS 197, section 5.3.5). Up to
+// 1024 threads.
 KERNEL(1024, 1) aes_ecb_encrypt(const uint4* keys, uint32_t rounds, const uint4* in, uint4* out, uint64_t blocks) {
   DYNAMIC_SHARED(shared);
   const AesBanked<ENCRYPT> tables(shared);
@@ -71,13 +73,13 @@ KERNEL(1024, 1) aes_ecb_decrypt(const uint4* keys, uint32_t rounds, const uint4*
   ecb<4>(AesEcb<DECRYPT, AesBanked<DECRYPT>>{tables, keys, rounds}, in, out, blocks);
 }
 
-// Fills the tables of Kuznyechik in the module's memory. 12288 threads in all, up to 256 a block; no
+// Fills the Kuznyechik tables in the module's memory. 12288 threads in total, up to 256 per block; no
 // dynamic shared memory.
 KERNEL(256, 1) kuznyechik_tables() { kuznyechik_fill(blockIdx.x * blockDim.x + threadIdx.x); }
 
-// Kuznyechik: `keys` holds ten round keys (kuznyechik.cuh). Up to 512 threads; decryption from shared
-// memory takes 96 KiB of it, and nothing in global placement takes any. A thread works on two blocks at once, or on
-// as many as the name says.
+// Kuznyechik. `keys` holds ten round keys (kuznyechik.cuh). Up to 512 threads. Decryption from shared
+// memory takes 96 KiB of it, and the variants with tables in global memory take none. A thread processes
+// two blocks at once, or the number in the name, or one in kuznyechik_ctr_global.
 #define KUZNYECHIK_CTR(name, placement, n)                                                         \
   KERNEL(512, 2)                                                                                   \
   name(const uint4* keys, const uint4* counter, const uint8_t* in, uint8_t* out, uint64_t bytes) { \
@@ -101,8 +103,8 @@ KUZNYECHIK_ECB(kuznyechik_ecb_decrypt, KuznyechikShared, DECRYPT)
 KUZNYECHIK_ECB(kuznyechik_ecb_encrypt_global, KuznyechikGlobal, ENCRYPT)
 KUZNYECHIK_ECB(kuznyechik_ecb_decrypt_global, KuznyechikGlobal, DECRYPT)
 
-// Keccak-f[1600] of `count` states of 25 lanes each, in place; alignment to 8 bytes. One thread a state, up to
-// 128 threads: a loop of single rounds, or all rounds unrolled. No dynamic shared memory.
+// Keccak-f[1600] of `count` states of 25 lanes each, in place; 8-byte alignment. One thread per state,
+// up to 128 threads: a loop of single rounds, or all rounds unrolled. No dynamic shared memory.
 #define KECCAK(name, unroll)                                                              \
   KERNEL(128, 4) name(uint64_t* states, uint32_t count) {                                 \
     uint32_t stride = gridDim.x * blockDim.x;                                             \
@@ -116,8 +118,8 @@ KUZNYECHIK_ECB(kuznyechik_ecb_decrypt_global, KuznyechikGlobal, DECRYPT)
 KECCAK(keccak_f1600_loop, 1)
 KECCAK(keccak_f1600_unrolled, 24)
 
-// The same with one warp a state, 25 of its threads holding a lane each. Up to 512 threads. By shuffles: no
-// dynamic shared memory; through shared memory: 256 bytes a warp.
+// Keccak-f[1600] with one warp per state, 25 of its threads holding a lane each. Up to 512 threads. The
+// shuffle variant takes no dynamic shared memory, the other one 256 bytes per warp.
 #define KECCAK_WIDE(name, exchange)                              \
   KERNEL(512, 1) name(uint64_t* states, uint32_t count) {        \
     DYNAMIC_SHARED(shared);                                      \
@@ -132,8 +134,9 @@ KECCAK(keccak_f1600_unrolled, 24)
 KECCAK_WIDE(keccak_f1600_shuffle, ByShuffle)
 KECCAK_WIDE(keccak_f1600_shared, ByShared)
 
-// Tags of the chunks that lie at their `source` in `in`; tags[i] is that of chunks[i]. One thread a tag or four, up to
-// 128 threads, no dynamic shared memory; wide: one warp a tag, up to 256, a DESK a warp.
+// Tags of the chunks found at their `source` in `in`; tags[i] belongs to chunks[i]. One or four threads
+// per tag, up to 128 threads, no dynamic shared memory. Wide: one warp per tag, up to 256 threads, DESK
+// bytes per warp.
 #define TAGS(name, integrity)                                                                                  \
   KERNEL(128, 4)                                                                                               \
   name##_tags(const KeySlot* keys, const Chunk* chunks, uint32_t count, const uint8_t* in, uint4* tags) {      \
@@ -148,10 +151,11 @@ TAGS(kmac128, Kmac128)
 TAGS(kmac256, Kmac256)
 TAGS(turboshake128x4, TurboShake128x4)
 
-// Seal encrypts `count` chunks from `in` to `out`, and makes their tags. Open computes the tags of the chunks in `in`,
-// compares them with those of the descriptors, and makes a word, 1, and the plaintext, or 0 and zeros; in place, a
-// chunk that fails is lost. Wide: one warp a chunk. Up to 512 threads. `launch`: its number, below 2^48, which no other
-// launch with the same `done_by` has. There each block leaves its multiprocessor; it may be null.
+// Seal encrypts `count` chunks from `in` to `out` and computes their tags. Open computes the tags of the
+// chunks in `in` and compares them with those in the descriptors. It produces one word per chunk: 1
+// along with the plaintext, or 0 along with zeros. In place, a chunk that fails is lost. Wide: one warp
+// per chunk. Up to 512 threads. `launch`: launch number, below 2^48 and unique among launches with the
+// same `done_by`. Each block records its multiprocessor in `done_by`, which may be null.
 static_assert(Desk<Kmac128>::BYTES == 5104, "DESK is part of the contract");
 #define BATCH(made)                                                                                                 \
   const KeySlot *keys, const Chunk *chunks, uint32_t count, const uint8_t *in, uint8_t *out, made, uint64_t launch, \
@@ -174,10 +178,11 @@ static_assert(Desk<Kmac128>::BYTES == 5104, "DESK is part of the contract");
     open_by_warps<cipher, integrity>(shared, gridDim.x, keys, chunks, count, in, out, made, {launch, done_by}); \
   }
 
-// Looks at all that such a launch made (check.cuh), with the same parameters, whose `made` is in the device's memory.
-// `blocks` and `run`: its geometry. `claims`: a word for each block, which no launch of that number has used. What the
-// host may believe goes to `tags` and `verdicts`, under `number`. 512 threads, CHECK = 4112 bytes of shared memory more
-// than TABLES, and two blocks at least.
+// Checks the results of such a launch (check.cuh). Takes the same parameters; `made` must be in device
+// memory. `blocks` and `run`: the geometry of that launch. `claims`: one word for each of its blocks,
+// not yet used with this launch number. Results that the host may trust go to `tags` and `verdicts`,
+// under `number`. 512 threads, CHECK = 4112 bytes of shared memory more than TABLES, and at least two
+// blocks.
 static_assert(CheckDesk::BYTES == 4112, "CHECK is part of the contract");
 #define CHECK(name, cipher, integrity)                                                                      \
   KERNEL(512, 1)                                                                                            \
@@ -188,10 +193,10 @@ static_assert(CheckDesk::BYTES == 4112, "CHECK is part of the contract");
     check_launch<cipher, integrity>(shared, before, claims, {tags, verdicts, number});                      \
   }
 
-// Both in one launch: the first `blocks` blocks seal or open, wide, and the others, two at least, check and write the
-// output; that of a chunk which does not verify, or gets no verdict, means nothing. `kept_in`: for input in the host's
-// memory, room for copies of the chunks in the device's, 4096 bytes for each; or null. `kept_out`: the same for the
-// output.
+// Both in one launch. The first `blocks` blocks seal or open, in the wide variant. The others, at least
+// two, check and write the output. The output of a chunk that does not verify or gets no verdict is
+// meaningless. `kept_in`: for input in host memory, room in device memory for copies of the chunks, 4096
+// bytes each; otherwise null. `kept_out`: the same for the output.
 #define CHECKED(op, name, cipher, integrity, opens)                                                                    \
   KERNEL(512, 1)                                                                                                       \
   op##_##name##_checked(BATCH(Progress* progress), uint64_t* claims, uint32_t number, uint4* tags, uint32_t* verdicts, \

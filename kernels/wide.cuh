@@ -1,20 +1,22 @@
-// Seal, open and tags with one warp a chunk: soonest done when a batch is too short to fill the device, and with so
-// few accesses to memory that input and output may lie in the host's.
+// Seal, open and tags with one warp per chunk. This has the lowest latency for batches too short to fill
+// the device. It makes so few memory accesses that input and output may be in host memory.
 //
-// The warp has a desk in shared memory: its chunk's ciphertext, laid out as the input of the tag, the
-// descriptor and the key. Every byte of the input is read once and every byte of the output written once (but for the
-// zeros over what does not verify), and while the sponge works on one chunk the next is on its way.
+// Each warp has a desk in shared memory: the ciphertext of its chunk, laid out as the input of the tag,
+// the descriptor and the key. Every input byte is read once and every output byte is written once,
+// except for the zeros over chunks that do not verify. While the sponge works on one chunk, the next one
+// is being loaded.
 #pragma once
 #include "ciphers.cuh"
 #include "tag.cuh"
 
-// A warp's part of shared memory.
+// One warp's part of shared memory.
 template <class Integrity>
 struct Desk {
-  // Where the input of a tag in one piece begins, so that the data behind its header is aligned.
+  // Offset of the input of a KMAC tag, chosen so that the data after its header is aligned.
   static constexpr uint32_t MESSAGE = 2;
   static constexpr uint32_t DATA = MESSAGE + HEADER_BYTES;
-  // Room for the longest input with its padding: in one piece whatever the rate, or with what follows the lanes.
+  // Leaves room for the longest padded input: that of KMAC at either rate, or the lanes and the final
+  // input.
   static constexpr uint32_t CHUNK_AT = 4368;
   static constexpr uint32_t KEY_AT = CHUNK_AT + sizeof(Chunk);
   static constexpr uint32_t TAIL_AT = KEY_AT + sizeof(KeySlot);
@@ -27,15 +29,15 @@ struct Desk {
 
   uint8_t* start;
 
-  // `desks`: where those of the block begin.
+  // `desks`: start of the block's desks.
   DEVICE explicit Desk(uint8_t* desks) : start(desks + threadIdx.x / WARP * BYTES) {}
   DEVICE uint4* blocks() const { return reinterpret_cast<uint4*>(start + DATA); }
   DEVICE Chunk& chunk() const { return *reinterpret_cast<Chunk*>(start + CHUNK_AT); }
   DEVICE KeySlot& key() const { return *reinterpret_cast<KeySlot*>(start + KEY_AT); }
-  // The output's last block if it is not whole.
+  // Last block of the output, if it is incomplete.
   DEVICE uint4* tail() const { return reinterpret_cast<uint4*>(start + TAIL_AT); }
 
-  // The byte of the header at this lane's place.
+  // The header byte at this lane's position.
   DEVICE uint8_t header_byte() const {
     const Chunk& described = chunk();
     uint32_t lane = lane_id();
@@ -46,14 +48,15 @@ struct Desk {
     return byte;
   }
 
-  // Zeros behind the data, whose last block ends with zeros already, up to `end`.
+  // Zeroes the bytes after the data, up to `end`. The last block of the data is already padded with
+  // zeros.
   DEVICE void clear_to(uint32_t end) const {
     uint32_t filled = DATA + (chunk().length + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
     for (uint32_t at = filled + 4 * lane_id(); at < end; at += 4 * WARP) *reinterpret_cast<uint32_t*>(start + at) = 0;
     __syncwarp();
   }
 
-  // Puts header and padding around the data.
+  // Writes header and padding around the data.
   DEVICE void frame() const {
     uint32_t length = chunk().length, end = MESSAGE + message_blocks<Integrity>(length) * Integrity::RATE;
     if (lane_id() < HEADER_BYTES) start[MESSAGE + lane_id()] = header_byte();
@@ -66,7 +69,7 @@ struct Desk {
     __syncwarp();
   }
 
-  // Puts values, header and padding behind the data; word i of lane l's value is values[l] of thread i.
+  // Writes values, header and padding after the data. Word i of lane l's value is values[l] in thread i.
   DEVICE void frame_final(const uint64_t (&values)[LANES]) const {
     uint32_t length = chunk().length, lanes = lanes_of(length);
     uint32_t end = DATA + lanes * LANE_BYTES + final_blocks(length) * Integrity::RATE;
@@ -89,7 +92,7 @@ struct Desk {
     __syncwarp();
   }
 
-  // Leaves nothing of keys and plaintext.
+  // Wipes keys and plaintext.
   DEVICE void wipe() const {
     const uint4 none = make_uint4(0, 0, 0, 0);
     __syncwarp();
@@ -97,17 +100,17 @@ struct Desk {
     if (lane_id() == 0) *tail() = none;
   }
 
-  // What this lane of the sponge takes in from that block of the message.
+  // The word of a message block that this lane of the sponge absorbs.
   DEVICE uint64_t part(uint32_t block) const {
     const uint32_t* from = reinterpret_cast<const uint32_t*>(start + block * Integrity::RATE + 8 * lane_id());
     return __byte_perm(from[0], from[1], 0x5432) | uint64_t(__byte_perm(from[1], from[2], 0x5432)) << 32;
   }
-  // The same from what begins `from` bytes into the data, a multiple of 8.
+  // As `part`, for input that begins `from` bytes into the data. `from` is a multiple of 8.
   DEVICE uint64_t part_of(uint32_t from, uint32_t block) const {
     return *reinterpret_cast<const uint64_t*>(start + DATA + from + block * Integrity::RATE + 8 * lane_id());
   }
 
-  // The tag of chunk and data; every lane gets it.
+  // The tag of the chunk on the desk, returned to every lane.
   DEVICE uint4 tag() const {
     if constexpr (Integrity::THREADS == 1) {
       frame();
@@ -121,7 +124,7 @@ struct Desk {
     }
   }
 
-  // Absorbs that many blocks; `part` gives this lane's word of each.
+  // Absorbs `blocks` blocks and returns the tag. `part` returns this lane's word of each block.
   template <class Part>
   DEVICE uint4 squeeze(uint32_t blocks, const Part& part) const {
     KeccakWide<Integrity::ROUNDS, ByShuffle> keccak{ByShuffle(nullptr)};
@@ -136,7 +139,8 @@ struct Desk {
     return tag_of(__shfl_sync(ALL_LANES, a, 0), __shfl_sync(ALL_LANES, a, 1));
   }
 
-  // The sponges of all lanes side by side; those that the chunk does not have absorb what lies there, for nobody.
+  // Runs the sponges of all lanes side by side. Lanes that the chunk does not have absorb leftover
+  // bytes, and their values are ignored.
   DEVICE void values_of_lanes(uint64_t (&a)[LANES]) const {
     KeccakWide<Integrity::ROUNDS, ByShuffle> keccak{ByShuffle(nullptr)};
     const uint32_t lane = lane_id();
@@ -154,16 +158,16 @@ struct Desk {
   }
 };
 
-// A chunk on its way from memory: each lane has every 32nd block of it.
+// A chunk being loaded from memory. Each thread has every 32nd block of it.
 struct Arrival {
   static constexpr int BLOCKS = CHUNK_BYTES / BLOCK_BYTES / WARP;
   static constexpr uint32_t NONE = 0xffffffff;
-  // Of a key slot each thread has this many blocks of 16 bytes.
+  // 16-byte blocks of a key slot per thread.
   static constexpr int KEY_BLOCKS = (sizeof(KeySlot) / 16 + WARP - 1) / WARP;
   uint4 described, key[KEY_BLOCKS], data[BLOCKS];
   uint32_t slot = NONE, known = NONE;
 
-  // A key that is on the desk already is not read again.
+  // Starts loading a chunk. A key that is already on the desk is not read again.
   DEVICE void fetch(const KeySlot* keys, const Chunk& chunk, const uint8_t* input) {
     const uint4 none = make_uint4(0, 0, 0, 0);
     described = lane_id() < sizeof(Chunk) / 16 ? reinterpret_cast<const uint4*>(&chunk)[lane_id()] : none;
@@ -182,7 +186,7 @@ struct Arrival {
   }
   DEVICE static uint32_t number(int i) { return i * WARP + lane_id(); }
 
-  // Puts descriptor and key on the desk.
+  // Copies descriptor and key to the desk.
   template <class Integrity>
   DEVICE void settle(const Desk<Integrity>& desk) {
     if (lane_id() < sizeof(Chunk) / 16) reinterpret_cast<uint4*>(&desk.chunk())[lane_id()] = described;
@@ -197,13 +201,13 @@ struct Arrival {
   }
 };
 
-// A warp's first chunk if that many blocks share them; the warps' number is the step to its next. Neighbouring chunks
-// go to different blocks, so that few chunks spread over the whole device.
+// A warp's first chunk when `blocks` blocks share them; the step to its next one is the total number of
+// warps. Adjacent chunks go to different blocks, so that a few chunks spread over the whole device.
 DEVICE uint64_t first_of_warp(uint32_t blocks) { return uint64_t(threadIdx.x / WARP) * blocks + blockIdx.x; }
 DEVICE uint64_t warps_of(uint32_t blocks) { return uint64_t(blocks) * (blockDim.x / WARP); }
 
-// Encrypts or decrypts what has arrived, the launch's chunk `at`, in place: ciphertext goes to the desk, and copies to
-// where the trace wants them.
+// Encrypts or decrypts the loaded chunk, which is chunk `at` of the launch, in place. The ciphertext
+// also goes to the desk, and copies go where the trace asks for them.
 template <class Cipher, bool SEAL, class Integrity>
 DEVICE void crypt_arrived(const typename Cipher::Tables& tables, const Desk<Integrity>& desk, Arrival& arrival,
                           uint64_t at, const Trace& trace) {
@@ -236,7 +240,7 @@ DEVICE void crypt_arrived(const typename Cipher::Tables& tables, const Desk<Inte
   __syncwarp();
 }
 
-// Writes what was made of the arrival to the output.
+// Writes the processed chunk to the output.
 template <class Integrity>
 DEVICE void deliver(const Desk<Integrity>& desk, const Arrival& arrival, uint8_t* output) {
   const uint32_t length = desk.chunk().length, rest = length % BLOCK_BYTES;
@@ -252,7 +256,7 @@ DEVICE void deliver(const Desk<Integrity>& desk, const Arrival& arrival, uint8_t
   if (lane_id() < rest) target[length - rest + lane_id()] = reinterpret_cast<uint8_t*>(desk.tail())[lane_id()];
 }
 
-// Exactly the chunk's bytes.
+// Zeroes exactly the chunk's bytes in the output.
 DEVICE void clear_exactly(const Chunk& chunk, uint8_t* output) {
   uint4* to = reinterpret_cast<uint4*>(output + chunk.target);
   uint32_t rest = chunk.length % BLOCK_BYTES;
@@ -260,8 +264,8 @@ DEVICE void clear_exactly(const Chunk& chunk, uint8_t* output) {
   if (lane_id() < rest) output[chunk.target + chunk.length - rest + lane_id()] = 0;
 }
 
-// All chunks of the warp, one of those of the first `blocks` blocks; `finish(at, chunk, tag)` ends each. Where progress
-// is traced, those who check deliver the output.
+// Processes all chunks of this warp, which belongs to one of the first `blocks` blocks. `finish(at,
+// chunk, tag)` completes each. If progress is traced, the checking blocks deliver the output.
 template <class Cipher, class Integrity, bool SEAL, class Finish>
 DEVICE void crypt_by_warps(uint8_t* shared, uint32_t blocks, const KeySlot* keys, const Chunk* chunks, uint32_t count,
                            const uint8_t* input, uint8_t* output, const Trace& trace, const Finish& finish) {
@@ -271,7 +275,7 @@ DEVICE void crypt_by_warps(uint8_t* shared, uint32_t blocks, const KeySlot* keys
   uint64_t at = first_of_warp(blocks);
   const bool has_any = at < count;
   if (has_any) arrival.fetch(keys, chunks[at], input);
-  const typename Cipher::Tables tables(shared);  // filled while the first chunk arrives
+  const typename Cipher::Tables tables(shared);  // filled while the first chunk is being loaded
   for (uint64_t step = warps_of(blocks); at < count; at += step) {
     arrival.settle(desk);
     crypt_arrived<Cipher, SEAL>(tables, desk, arrival, at, trace);
@@ -282,7 +286,7 @@ DEVICE void crypt_by_warps(uint8_t* shared, uint32_t blocks, const KeySlot* keys
     }
     if (at + step < count) arrival.fetch(keys, chunks[at + step], input);
     finish(at, desk.chunk(), desk.tag());
-    __syncwarp();  // all are done with the desk
+    __syncwarp();  // all lanes are done with the desk
   }
   if (has_any) desk.wipe();
 }
@@ -302,8 +306,9 @@ DEVICE void seal_by_warps(uint8_t* shared, uint32_t blocks, const KeySlot* keys,
   crypt_by_warps<Cipher, Integrity, true>(shared, blocks, keys, chunks, count, input, output, trace, finish);
 }
 
-// The plaintext is in the output before its tag is known: nobody looks at it before the launch is done. Where progress
-// is traced it stays there; the host clears it.
+// The plaintext may be in the output before its tag is known. The host does not read it before the
+// launch is complete. If progress is traced, plaintext that fails to verify stays there and the host
+// clears it.
 template <class Cipher, class Integrity>
 DEVICE void open_by_warps(uint8_t* shared, uint32_t blocks, const KeySlot* keys, const Chunk* chunks, uint32_t count,
                           const uint8_t* input, uint8_t* output, uint32_t* verified, const Trace& trace) {
