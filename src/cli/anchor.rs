@@ -55,7 +55,7 @@ pub fn take_if_new(vault: &Vault, wanted: Option<&AnchorUse>) -> Outcome {
 /// As for [`take_if_new`].
 pub fn take(vault: &Vault, file: &Path) -> Outcome {
     note(format_args!(
-        "the anchor {} takes the vault as it is now: everything in it is trusted",
+        "the anchor {} now accepts the vault's current state: everything in it is trusted",
         file.display()
     ));
     let mut late = Late::start();

@@ -64,7 +64,7 @@ pub fn master(vault: &Path, unlock: &UnlockArgs) -> Outcome {
     drop(spinner);
     let secret = MasterSecret::of(&config, master).map_err(|e| vaults::explain(e.into()))?;
     let text = secret.to_text().ok_or_else(|| {
-        Failure::plain(Code::Failed, "the vault's key was changed more often than a master secret can say")
+        Failure::plain(Code::Failed, "the vault's key was changed more often than a master secret can record")
     })?;
     eprintln!(
         "This is the master secret of the vault. Whoever has it can read the vault, whatever its passwords are. \
@@ -106,7 +106,7 @@ fn from_backup(args: &RestoreArgs, file: &Path) -> Outcome {
             return Err(Failure::new(
                 Code::Failed,
                 "the vault has a newer configuration than this backup",
-                "Key slots may have been removed since. If you want the backup all the same, add --older.",
+                "Key slots may have been removed since. To restore the backup anyway, add --older.",
             ));
         }
         config.outdate(&master, newer).map_err(|e| vaults::explain(e.into()))?;

@@ -92,7 +92,7 @@ fn end_unheard(mount: &Mount, error: &io::Error) -> Failure {
         ),
         Err(e) => Failure::new(
             Code::Failed,
-            format!("{what}, and the mount does not end: {e}"),
+            format!("{what}, and the mount could not be ended: {e}"),
             "Its process may still have the keys.",
         ),
     }
@@ -159,7 +159,7 @@ pub fn find(place: &Path) -> Outcome<Mount> {
         Some(other) => Failure::new(
             Code::NotMounted,
             format!("{shown}: mounted only by {}, on {}", another_user(other), other.target.display()),
-            "Any user can say so of any vault. Such a mount is reached by its mount point alone.",
+            "Any user can claim to have mounted any vault, so name such a mount by its mount point.",
         ),
         None => not_mounted(format!("{shown}: no vault is mounted there, nor is it one that is mounted")),
     })
@@ -181,7 +181,9 @@ fn require_own(mount: &Mount, secret: bool) -> Outcome {
         return Ok(());
     }
     let advice = match secret {
-        true => "The master key goes to mounts of root and of the user who calls. Unlock it as that user.",
+        true => {
+            "The master key is sent only to mounts of root and of the calling user. Unlock it as that user."
+        }
         false => "Only root and that user can lock, freeze and thaw it.",
     };
     let what = format!("{} was mounted by {}", mount.target.display(), another_user(mount));
@@ -215,7 +217,7 @@ pub fn tell_within(mount: &Mount, command: &ControlCommand, patience: &Patience)
         ControlStatus::Full => Err(Failure::plain(Code::DiskFull, format!("{shown}: {text}"))),
         ControlStatus::Unknown => Err(Failure::new(
             Code::Failed,
-            format!("{shown}: the mount does not know that command"),
+            format!("{shown}: the mount does not support that command"),
             "It was mounted by another version of the program. Unmount it, and mount it again.",
         )),
     }

@@ -84,7 +84,7 @@ fn refused(path: &Path, error: &PlaceError) -> Failure {
     let advice = match error {
         PlaceError::System(e) => return Failure::io(format!("mount point {}", path.display()), e),
         PlaceError::Link(_) => {
-            "Root follows no link to a mount point. Name the directory itself, or mount with `-o any-path`."
+            "Root does not follow symbolic links to a mount point. Name the directory itself, or mount with `-o any-path`."
         }
         PlaceError::Foreign(..) | PlaceError::Shared(_) => {
             "Its owner could put another directory in the place. Choose one that root alone can change, or mount with \
@@ -127,7 +127,7 @@ fn dead(path: &Path, mount: &Mount) -> Failure {
             mount.target.display(),
             io::Error::from(Errno::NOTCONN)
         ),
-        format!("Take it away (`{}`) and try again.", unmount_command(mount)),
+        format!("Remove the dead mount (`{}`) and try again.", unmount_command(mount)),
     )
 }
 

@@ -171,7 +171,7 @@ fn ignored_because(name: &str) -> Option<&'static str> {
         "discard" | "nodiscard" => {
             "a vault has no blocks of its own; the store's filesystem discards what it frees"
         }
-        "strictatime" | "norelatime" => "times of access are kept as `relatime` has them",
+        "strictatime" | "norelatime" => "access times are always updated as with `relatime`",
         "uid" | "gid" => "files in a vault have owners of their own",
         name if OF_OTHER_FILESYSTEMS.contains(&name) => "it has no meaning for a vault",
         _ => return None,
@@ -221,8 +221,8 @@ fn fit_for_reverse(args: &MountArgs) -> Outcome {
         None => Ok(()),
         Some((name, _)) => Err(Failure::new(
             Code::Usage,
-            format!("`{name}` cannot be had with `reverse`"),
-            "It is about vaults. A reverse view writes nothing, caches nothing and seals on the processor: leave it out.",
+            format!("`{name}` cannot be combined with `reverse`"),
+            "It applies only to vaults. A reverse view writes nothing, caches nothing and encrypts on the CPU. Leave it out.",
         )),
     }
 }
@@ -233,7 +233,7 @@ fn fit_for_sharing(args: &MountArgs) -> Outcome {
         _ if !args.shared => return Ok(()),
         _ if args.anchor.is_some() => ("--anchor", "an anchor does not know what other machines confirm"),
         _ if args.cache == CacheArg::WriteBack => {
-            ("--cache write-back", "the kernel would keep what it gathers from the other machines")
+            ("--cache write-back", "the kernel would hide its gathered writes from the other machines")
         }
         _ => return Ok(()),
     };

@@ -173,7 +173,7 @@ impl New {
             Begun::Stopped => Err(Failure::new(Code::Interrupted, "Interrupted.", "Nothing has changed.")),
             Begun::Refused => Err(Failure::new(
                 Code::Unreadable,
-                "under another key, what is said above would be lost",
+                "the items named above would be lost under a new key",
                 "Nothing has changed. Mend it with `warpcrypt check --repair`, or remove it, and try again.",
             )),
         }
@@ -222,8 +222,8 @@ fn refuse_other_slots(args: &RotateArgs, config: &VaultConfig, opened: u32) -> O
     }
     Err(Failure::new(
         Code::Usage,
-        format!("the vault has other key slots ({}), which would not open it any more", others.join(", ")),
-        "With --drop-other-slots they go. Add new ones afterwards with `warpcrypt key add` or `warpcrypt key recovery`.",
+        format!("the vault has other key slots ({}), which would no longer open it", others.join(", ")),
+        "--drop-other-slots removes them. Add new ones afterwards with `warpcrypt key add` or `warpcrypt key recovery`.",
     ))
 }
 
@@ -236,7 +236,7 @@ fn refuse_known(config: &VaultConfig, secret: &SlotSecret) -> Outcome {
         Ok(_) => Err(Failure::new(
             Code::Usage,
             "the new secret opens the vault already",
-            "Choose another one: somebody who has the old master key could make an old vault open with this one.",
+            "Choose another one: someone who has the old master key could make an old copy of the vault open with this one.",
         )),
     }
 }
@@ -270,7 +270,10 @@ fn rewrite(vault: &Arc<Vault>, interrupt: &Interrupt) -> Outcome<Rotated> {
             }
             Step::Left(path, reason) => late.say(&format!("{}: {reason}", path.display())),
             Step::Stray(path, reason) => {
-                late.say(&format!("{}: is under no key of the vault any more: {reason}", path.display()));
+                late.say(&format!(
+                    "{}: is not encrypted with any current key of the vault: {reason}",
+                    path.display()
+                ));
             }
         }
         interrupt.check().is_ok()
@@ -281,7 +284,7 @@ fn rewrite(vault: &Arc<Vault>, interrupt: &Interrupt) -> Outcome<Rotated> {
 fn conclude(vault: &Path, rotated: Rotated) -> Outcome {
     let again = |what: &str| {
         format!(
-            "{what} The vault can be used as always, with its new secret, and `warpcrypt key rotate {}` goes on.",
+            "{what} The vault can be used normally with its new secret. Run `warpcrypt key rotate {}` to continue.",
             shell_word(vault)
         )
     };
@@ -293,7 +296,7 @@ fn conclude(vault: &Path, rotated: Rotated) -> Outcome {
             );
             if aside > 0 {
                 tell(&format!(
-                    "{aside} copies of damaged files that `check --repair` set aside are under the old key, and of no use any more.\n"
+                    "{aside} copies of damaged files that `check --repair` set aside are under the old key and are no longer useful.\n"
                 ));
             }
             Ok(())
@@ -302,7 +305,7 @@ fn conclude(vault: &Path, rotated: Rotated) -> Outcome {
         Rotated::Left => Err(Failure {
             code: Code::Unreadable,
             message: again(
-                "Something stays under the old key, as said above: mend or remove it (what is damaged, `warpcrypt check --repair` mends).",
+                "Some items, named above, are still under the old key: repair or remove them (`warpcrypt check --repair` repairs damaged ones).",
             ),
         }),
     }

@@ -28,14 +28,14 @@ pub fn check(vault: &Path) -> Outcome {
         return Err(Failure::new(
             Code::Failed,
             format!(
-                "--shared: whoever loses the locks on {shown} writes on, though another may have them by then"
+                "--shared: a machine that loses its locks on {shown} would continue to write, although another machine may hold them by then"
             ),
             "Mount CephFS without `recover_session=clean`; for NFS set the kernel's `nfs.recover_lost_locks` to N.",
         ));
     }
     if is_late(&store) {
         note(format_args!(
-            "{shown} may show what other machines did up to a minute late: mount it with lookupcache=none,actimeo=0"
+            "{shown} may show changes by other machines up to a minute late: mount it with lookupcache=none,actimeo=0"
         ));
     }
     Ok(())

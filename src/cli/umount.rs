@@ -155,7 +155,7 @@ fn wait_for_end(mount: &Mount, process: &OwnedFd) -> Outcome {
             return Err(Failure::new(
                 Code::Failed,
                 format!(
-                    "unmounted, but the process of another user behind {} goes on",
+                    "unmounted, but the process behind {}, which belongs to another user, is still running",
                     mount.target.display()
                 ),
                 "It may still store the rest.",
@@ -181,7 +181,7 @@ fn refuse_kept(by: Option<String>) -> Outcome {
     let Some(process) = by else { return Ok(()) };
     Err(Failure::new(
         Code::MountPointBusy,
-        format!("unmounted here, but process {process} still has the mount in a mount namespace of its own"),
+        format!("unmounted here, but process {process} keeps the mount alive in another mount namespace"),
         "End that process (a container, for example). Then the rest is stored.",
     ))
 }

@@ -20,7 +20,7 @@ pub fn unheard(mount: &Mount, command: &ControlCommand, error: &io::Error) -> Fa
         ),
         _ if error.kind() == io::ErrorKind::PermissionDenied => Failure::new(
             Code::Failed,
-            format!("{shown}: the mount's process does not obey"),
+            format!("{shown}: the mount's process refused the command"),
             "Only root and the user who mounted it can lock, unlock, freeze and thaw it.",
         ),
         _ if error.kind() == io::ErrorKind::Interrupted => Failure::plain(

@@ -27,7 +27,7 @@ pub(super) struct Gpu {
 impl Drop for Gpu {
     fn drop(&mut self) {
         let (batches, chunks) = (self.tally.batches.load(Relaxed), self.tally.chunks.load(Relaxed));
-        log::info!("{}: did {batches} batches of {chunks} chunks", self.engine.name());
+        log::info!("{}: processed {batches} batches with {chunks} chunks in total", self.engine.name());
     }
 }
 

@@ -61,7 +61,7 @@ pub enum ConfigError {
     #[error(transparent)]
     Slot(#[from] SlotError),
     /// The text is not a recovery key.
-    #[error("this is no recovery key: {0}")]
+    #[error("not a valid recovery key: {0}")]
     Recovery(#[from] PrintedError),
     /// Without this slot nothing would open the vault.
     #[error("the last key slot cannot be removed")]
@@ -70,13 +70,13 @@ pub enum ConfigError {
     #[error("the vault has no key slot {0}")]
     NoSuchSlot(u32),
     /// The previous rotation of the master key has not ended.
-    #[error("the rotation of the vault's key is under way")]
+    #[error("a key rotation is in progress")]
     Rotating,
     /// All slots are in use.
-    #[error("the vault has as many key slots as it can have ({SLOTS_MAX})")]
+    #[error("the vault already has the maximum number of key slots ({SLOTS_MAX})")]
     TooManySlots,
     /// The kernel provided no random bytes.
-    #[error("no random bytes: {0}")]
+    #[error("cannot get random bytes: {0}")]
     Random(io::Error),
 }
 

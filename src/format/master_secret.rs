@@ -27,7 +27,7 @@ const GENERATION_LIMIT: u32 = 1 << 24;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MasterSecretError {
     /// The text has a typo.
-    #[error("this is no master secret: {0}")]
+    #[error("not a valid master secret: {0}")]
     Printed(#[from] PrintedError),
     /// It contains a value that this version does not know.
     #[error("this master secret was made by a newer version of warpcrypt")]

@@ -17,7 +17,7 @@ const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PrintedError {
     /// Wrong number of characters.
-    #[error("it has {expected} letters and digits, and {found} were given")]
+    #[error("expected {expected} letters and digits, got {found}")]
     Length {
         /// Letters and digits that the secret has.
         expected: usize,

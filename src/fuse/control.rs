@@ -317,7 +317,7 @@ impl Control {
                     // The listener was shut down.
                     Err(e) if e.kind() == io::ErrorKind::InvalidInput => return,
                     Err(e) => {
-                        log::warn!("a command cannot be heard: {e}");
+                        log::warn!("cannot accept a control connection: {e}");
                         thread::sleep(PATIENCE);
                     }
                 }

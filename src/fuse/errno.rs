@@ -122,7 +122,7 @@ impl Reporter {
             Err(_) => {
                 // The panic message was written to standard error, which is lost for a mount in the
                 // background.
-                error!("a request failed for an internal reason: {}", describe());
+                error!("a request failed because of an internal error: {}", describe());
                 Err(Errno::EIO)
             }
         }

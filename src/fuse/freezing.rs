@@ -28,7 +28,7 @@ impl Server {
         let mut held = self.held.lock();
         match *held {
             Held::Not if self.vault.is_shared() => {
-                return Err("the vault is shared: other machines would write to it all the same".into());
+                return Err("the vault is shared: other machines would continue to write to it".into());
             }
             Held::Not => {}
             Held::Locked => return Err("the vault is locked: `warpcrypt unlock` it first".into()),
@@ -57,7 +57,7 @@ impl Server {
         let server = Arc::downgrade(self);
         if let Err(e) = thread::Builder::new().name("held".into()).spawn(move || watch_held(&server)) {
             self.resume(&mut held);
-            return Err(format!("no thread can be started: {e}"));
+            return Err(format!("cannot start a thread: {e}"));
         }
         log::info!("frozen");
         Ok(number)
@@ -112,7 +112,7 @@ impl Server {
     pub(super) fn thaw_in_time(&self) {
         let Some(mut held) = self.held.try_lock() else { return };
         if matches!(*held, Held::Frozen { until, .. } if Instant::now() >= until) {
-            log::warn!("the vault was frozen for as long as it may be");
+            log::warn!("the freeze reached its time limit and was ended");
             self.resume(&mut held);
         }
     }

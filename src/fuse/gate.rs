@@ -76,7 +76,7 @@ enum Stage {
 /// The gate can no longer close, because no one could unlock or thaw the vault for the requests held at
 /// it.
 #[derive(Debug, thiserror::Error)]
-#[error("the mount is ending")]
+#[error("the mount is shutting down")]
 pub struct Ending;
 
 /// A request inside; dropped once it is answered.

@@ -19,7 +19,7 @@ pub fn lock_when_idle(server: &Weak<Server>, idle: Duration) {
         if !server.ends_if_detached()
             && let Err(e) = server.lock(false)
         {
-            log::error!("not locked: {e}");
+            log::error!("locking the idle vault failed: {e}");
         }
     });
 }
@@ -32,7 +32,7 @@ pub fn unmount_when_idle(server: &Weak<Server>, idle: Duration, unmount: impl Fn
     when_idle(server, idle, is_frozen, |_| match unmount() {
         Ok(()) => log::info!("unmounted after {} s without a request", idle.as_secs()),
         Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {}
-        Err(e) => log::warn!("not unmounted, though no program made a request: {e}"),
+        Err(e) => log::warn!("unmounting the idle vault failed: {e}"),
     });
 }
 

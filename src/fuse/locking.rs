@@ -81,7 +81,7 @@ impl Server {
         self.gate.shut();
         let server = Arc::downgrade(self);
         if let Err(e) = thread::Builder::new().name("held".into()).spawn(move || watch_held(&server)) {
-            log::warn!("programs that are killed wait until the vault is unlocked: {e}");
+            log::warn!("killed programs cannot exit until the vault is unlocked: {e}");
         }
         log::info!("locked");
         Ok(())
@@ -167,10 +167,10 @@ impl Server {
         match thread {
             // The channel is disconnected when the thread is done.
             Ok(_) if finished.recv_timeout(DROP_PATIENCE) == Err(RecvTimeoutError::Timeout) => {
-                log::info!("the kernel keeps pages of files that programs are reading");
+                log::info!("the kernel still caches pages of files that programs are reading");
             }
             Ok(_) => {}
-            Err(e) => log::warn!("the kernel keeps pages of files: {e}"),
+            Err(e) => log::warn!("the kernel still caches pages of files: {e}"),
         }
     }
 

@@ -241,7 +241,7 @@ impl Reversed {
         let content = self.view.content(path)?;
         let told = self.nodes.lock().by_number.get(&number.0).map(|known| known.size);
         if told != i64::try_from(content.stored_size()).ok() {
-            log::warn!("{}: has changed since it was looked up, and is looked up again", path.display());
+            log::warn!("{}: changed since the lookup; repeating the lookup", path.display());
             return Err(gone());
         }
         Ok(content)

@@ -336,7 +336,7 @@ impl Unmounter {
         if let Some(number) = self.device.get() {
             self.mounter
                 .order(Order::Abort(*number))
-                .unwrap_or_else(|e| log::info!("the mount ends when the last program lets go of it: {e}"));
+                .unwrap_or_else(|e| log::info!("the mount ends when the last program closes its files: {e}"));
         }
         Ok(())
     }

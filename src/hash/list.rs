@@ -35,10 +35,10 @@ pub enum ListError {
     #[error("the list has none of the hashes that are computed; it has: {0}")]
     OtherFunctions(String),
     /// A list without a header does not say which of several functions its digests belong to.
-    #[error("the list does not name its function: compute a single one")]
+    #[error("the list does not name its hash function: select exactly one function")]
     Ambiguous,
     /// A line does not fit the format.
-    #[error("line {0} is not a line of a list of these hashes")]
+    #[error("line {0} is not a valid line of a hash list")]
     Line(usize),
 }
 

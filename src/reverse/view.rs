@@ -178,7 +178,7 @@ impl View {
                     let (name, node) = (OsString::from_vec(encoded.stored), Node::Plain(path));
                     all.push(Entry { name, kind, inode, node });
                 }
-                _ => log::warn!("{}: left out, it has no form in the view", path.display()),
+                _ => log::warn!("{}: omitted from the view, which cannot represent it", path.display()),
             }
         }
         Ok(all)

@@ -22,7 +22,7 @@ pub(super) fn set_headless_aside(root: &StoreDir, file: &dyn BackingFile) -> io:
     }
     let name = random_name(ASIDE)?;
     if set_aside(root, &name, file)? {
-        log::warn!("{}: what stood behind the blank header of a file", name.display());
+        log::warn!("{}: holds the data found after the blank header of a file", name.display());
     }
     Ok(())
 }

@@ -245,9 +245,11 @@ impl Configs {
         for (name, found) in NAMES.iter().zip(&self.0) {
             match found {
                 Ok(found) if found == config => {}
-                Ok(_) => log::warn!("{name} is older than its copy, or was edited: the other one is used"),
-                Err(OpenError::NotAVault(_)) => log::warn!("{name} is missing: its copy is used"),
-                Err(e) => log::warn!("{name} is of no use, its copy is used: {e}"),
+                Ok(_) => {
+                    log::warn!("{name} is older than the other copy or was edited; using the other copy")
+                }
+                Err(OpenError::NotAVault(_)) => log::warn!("{name} is missing; using the other copy"),
+                Err(e) => log::warn!("{name} cannot be used; using the other copy: {e}"),
             }
         }
         self.0.iter().all(|found| found.as_ref().is_ok_and(|found| found == config))
@@ -273,7 +275,7 @@ fn mend(store: &StoreDir, path: &Path, master: &Secret<32>) -> io::Result<()> {
         if !found.as_ref().is_ok_and(|found| *found == newest) {
             let new = temporary(store, name, newest.to_json().as_bytes(), like(store)?.as_ref())?;
             in_place(store, &new, name)?;
-            log::warn!("{name} is put back");
+            log::warn!("restored {name}");
         }
     }
     Ok(())
@@ -295,7 +297,7 @@ pub(super) fn mend_for(
         // The other process writes both files.
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(()),
         Err(e) => {
-            log::warn!("the copies of the configuration cannot be made equal: {e}");
+            log::warn!("cannot synchronize the two copies of the configuration: {e}");
             Ok(())
         }
         Ok(()) => Ok(()),
@@ -363,7 +365,7 @@ impl ConfigLock {
         let put = || {
             if !self.counts()? {
                 return Err(io::Error::other(
-                    "the vault's root was put under another key meanwhile; try again",
+                    "the key of the vault's root changed in the meantime; try again",
                 ));
             }
             put_both(&self.store, config)

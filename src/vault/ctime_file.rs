@@ -28,7 +28,7 @@ impl Vault {
         let made = if self.read_only() { Ok(()) } else { self.write_ctimes(&[]) };
         let is_none = unread.kind() == io::ErrorKind::NotFound;
         if let Some(e) = if is_none { made.err() } else { Some(unread) } {
-            log::info!("{TIMES_FILE}: {e}: files that were written can seem changed");
+            log::info!("{TIMES_FILE}: {e}: written files may appear to have changed");
         }
     }
 
@@ -42,7 +42,7 @@ impl Vault {
         let Some(keys) = self.keys.unless_locked() else { return };
         let sealed = keys.change_times.seal(&self.files.remembered_ctimes());
         if let Err(e) = self.write_ctimes(&sealed) {
-            log::info!("{TIMES_FILE}: {e}: files that were written will seem changed");
+            log::info!("{TIMES_FILE}: {e}: written files will appear to have changed");
         }
     }
 

@@ -136,7 +136,7 @@ impl Vault {
                 return Err(damaged(dir, "the directory's id file is missing"));
             }
             _ => {
-                self.complain(format!("{id}: missing; the directories in it are empty, and not shown"));
+                self.complain(format!("{id}: missing; the directories in it are empty and are not listed"));
                 return Ok(None);
             }
         }

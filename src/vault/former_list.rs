@@ -37,7 +37,7 @@ impl FormerList {
         let name = file_name(&list.id);
         let opened = store.open_file(&name, OFlags::RDONLY).map(DirFile::new);
         let file = opened.inspect_err(|e| {
-            log::error!("{}: {e}: nothing under the vault's former key is accepted", name.display());
+            log::error!("{}: {e}; rejecting everything under the vault's old key", name.display());
         });
         let unread = AtomicBool::new(false);
         Some(FormerList { file: file.ok(), keys: ListKeys::derive(master), list, unread })

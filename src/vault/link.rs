@@ -164,7 +164,7 @@ impl Vault {
             .with_access(&dir.itself(), 0o500, || dir.sync())
             .and_then(|()| self.root.store.open_dir(OsStr::new(LINKS))?.unlink(&long.file_name()));
         if let Err(e) = removed {
-            log::warn!("the target of a link that was removed is left behind: {e}");
+            log::warn!("cannot remove the stored target of a deleted symbolic link: {e}");
         }
     }
 

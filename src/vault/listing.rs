@@ -198,7 +198,7 @@ impl Vault {
         if carried > 0 && shown == 0 && listing.dir.id.is_some() {
             let path = listing.dir.stored_path(OsStr::new(""));
             self.complain(format!(
-                "{path}: none of its {carried} names authenticates: its id file may be another's"
+                "{path}: none of its {carried} names authenticates: its id file may belong to another directory"
             ));
         }
     }

@@ -149,7 +149,7 @@ impl WriteLock {
         let directory = match root.lock(users.lock()) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(who_has(root)),
             Err(e) => {
-                log::info!("{}: cannot be locked ({e}): only {LOCK_FILE} is", path.display());
+                log::info!("{}: cannot lock the directory ({e}); only {LOCK_FILE} is locked", path.display());
                 None
             }
             Ok(fd) => Some(fd),
@@ -220,7 +220,7 @@ impl WriteLock {
             Ok(()) => self.seen.store(seen, Ordering::Relaxed),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 log::error!(
-                    "the store took {LOCK_FILE}'s lock away, and another process had it: what was not stored is lost"
+                    "the store revoked the lock on {LOCK_FILE} and another process acquired it: unsaved changes are lost"
                 );
                 self.lost.store(true, Ordering::Relaxed);
             }
@@ -275,7 +275,7 @@ impl WriteLock {
         if !made && self.directory.is_none() && !held.mark.is_in(&new)? {
             return Err(Errno::WOULDBLOCK.into());
         }
-        log::warn!("{LOCK_FILE} was removed or replaced while the vault was open: it is put back");
+        log::warn!("{LOCK_FILE} was removed or replaced while the vault was open; restoring it");
         if let Err(e) = held.mark.put(&new) {
             log::warn!("{LOCK_FILE}: {e}");
             held.mark = Mark::read(&new)?;

@@ -47,7 +47,7 @@ pub enum OpenError {
     CopiesDiffer,
     /// Only one of the two can be the vault's.
     #[error(
-        "warpcrypt.json and warpcrypt.json.copy are of different histories (generation {0} opens with this, the other one has {1}): one of them came from a backup or from somebody who has an old key; move the wrong one out of the vault, and try again"
+        "warpcrypt.json and warpcrypt.json.copy have diverged (this key opens generation {0}, the other file has generation {1}): one of them came from a backup or from someone who has an old key; move the wrong one out of the vault and try again"
     )]
     TwoHistories(u64, u64),
     /// Another problem with a secret, or with a change to the configuration.
@@ -58,7 +58,7 @@ pub enum OpenError {
     Locked,
     /// Another process is changing the keys, and may be about to give the vault another master key.
     #[error(
-        "another process is changing the vault's keys, with `warpcrypt passwd` or `warpcrypt key`: try again when it has ended"
+        "another process is changing the vault's keys, with `warpcrypt passwd` or `warpcrypt key`: try again when it has finished"
     )]
     Changing,
     /// Other machines, or other mounts on this one, share the vault.
@@ -73,10 +73,10 @@ pub enum OpenError {
     #[error("the vault is on a read-only filesystem: mount it with --read-only")]
     ReadOnlyStore,
     /// Plain names on a filesystem that treats `a` and `A` as the same name.
-    #[error("the filesystem of {} does not tell upper from lower case, and the names are not encrypted: files would be written over one another; use another filesystem or encrypted names (to read, mount with --read-only)", .0.display())]
+    #[error("the filesystem of {} is case-insensitive and the names are not encrypted: files would overwrite one another; use another filesystem or encrypted names (to read, mount with --read-only)", .0.display())]
     FoldsCase(PathBuf),
     /// A new vault was requested in a place that is not an empty directory.
-    #[error("{} is not an empty directory: a vault is made in a new or an empty one", .0.display())]
+    #[error("{} is not an empty directory: a vault can be created only in a new or empty directory", .0.display())]
     NotEmpty(PathBuf),
     /// A new vault was requested where there already is one.
     #[error("{} is a vault already: mount it, or choose another directory", .0.display())]

@@ -57,7 +57,7 @@ impl OpenFile {
     /// Logs that something cannot be stored, once until everything is stored.
     pub(super) fn complain(&self, e: &Error) {
         if !self.complained.swap(true, Ordering::Relaxed) {
-            log::error!("inode {}: what was written cannot be stored: {e}", self.key.1);
+            log::error!("inode {}: cannot store written data: {e}", self.key.1);
         }
     }
 }

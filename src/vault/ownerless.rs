@@ -31,6 +31,6 @@ pub(super) fn drop_ownerless(node: &dyn BackingFile) -> io::Result<()> {
     // If this fails, an attribute is put back so that the next call sees that the removal is not
     // durable yet.
     durable.inspect_err(|_| drop(node.set_attribute(first, b"")))?;
-    log::warn!("{} attributes of what was never durable are dropped", names.len());
+    log::warn!("removed {} attributes of a file that never became durable", names.len());
     Ok(())
 }

@@ -274,7 +274,7 @@ impl Vault {
     /// After a failed sync, writes the files again and makes them durable. If the list is incomplete,
     /// covers all small files in the store. Returns how many are lost.
     fn write_again(&self, queue: &Queue) -> io::Result<usize> {
-        log::warn!("a sync failed: what names depend on is written again");
+        log::warn!("a sync failed; rewriting the files that names depend on");
         // In reverse order: of several entries for one name the last is the valid one, and earlier ones
         // then find it right.
         for small in queue.files.iter().rev() {

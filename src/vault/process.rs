@@ -35,14 +35,14 @@ pub(super) fn prepare(open: impl AsFd) {
     ];
     for (resource, limit) in wishes {
         if let Err(e) = setrlimit(resource, limit) {
-            log::warn!("limit {resource:?} stays as it is: {e}");
+            log::warn!("cannot change the limit {resource:?}: {e}");
         }
     }
     // A lower limit refuses this descriptor number. The table then grows as needed.
     drop(fcntl_dupfd_cloexec(open, DESCRIPTORS - 1));
     keep_little();
     if let Err(e) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        log::warn!("the process stays open to debuggers of its own user: {e}");
+        log::warn!("debuggers of the same user can still attach to the process: {e}");
     }
 }
 
@@ -84,7 +84,7 @@ pub fn lift_limits() {
             log::warn!("the mount is limited in {name} to {left} (ulimit -H); only root may lift that");
         }
         if let Err(e) = lifted {
-            log::warn!("the limit of {name} stays as it is: {e}");
+            log::warn!("cannot raise the limit of {name}: {e}");
         }
     }
 }
@@ -109,7 +109,7 @@ fn keep_little() {
     for (what, value) in [(libc::M_MMAP_THRESHOLD, LARGE), (libc::M_ARENA_MAX, HEAPS)] {
         // SAFETY: sets a parameter of the allocator, which is allowed at any time.
         if unsafe { libc::mallopt(what, value) } == 0 {
-            log::warn!("the allocator keeps its setting {what}");
+            log::warn!("cannot change allocator setting {what}");
         }
     }
 }
@@ -141,7 +141,7 @@ pub(super) fn wipe_stacks() {
     traces::wipe_stack::<STACK>();
     let signal = libc::SIGRTMIN() + 1;
     if let Err(e) = on_signal(signal) {
-        return log::warn!("the stacks of threads are not wiped: {e}");
+        return log::warn!("cannot wipe thread stacks: {e}");
     }
     WIPED.store(0, Ordering::SeqCst);
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();

@@ -73,13 +73,13 @@ pub enum Command {
     /// Unmount a vault and wait until everything is stored
     #[command(visible_alias = "unmount")]
     Umount(UmountArgs),
-    /// Lock a mounted vault: store everything, forget its keys, and have programs wait until it is unlocked
+    /// Lock a mounted vault: store everything, wipe its keys, and make programs wait until it is unlocked
     Lock(LockArgs),
-    /// Unlock a mounted vault: programs that wait go on
+    /// Unlock a mounted vault: waiting programs continue
     Unlock(UnlockMountArgs),
-    /// Bring the store of a mounted vault to rest, so that a copy of it is a clean vault; programs wait until it is thawed
+    /// Pause a mounted vault in a consistent state, so that its store can be copied; programs wait until it is thawed
     Freeze(FreezeArgs),
-    /// Let a frozen vault go on
+    /// Resume a frozen vault
     Thaw {
         /// Mount point or vault directory
         place: PathBuf,
@@ -264,20 +264,20 @@ pub struct MountArgs {
     /// Memory for file contents in transit between programs and the vault, in MiB
     #[arg(help_heading = "Speed", long, value_name = "MIB", default_value_t = MEMORY_DEFAULT_MIB, value_parser = value_parser!(u32).range(MEMORY_MIN_MIB..=MEMORY_MAX_MIB))]
     pub memory: u32,
-    /// Detect a store that was set back: compare it with this file, and keep what is confirmed there
+    /// Detect a store that was rolled back, by comparing it with the confirmed state in this file
     ///
     /// The file belongs outside of the vault, on a disk that you trust. If there is none, the vault is trusted as it is, and
     /// the file is made.
     #[arg(help_heading = "Safety", long, value_name = "FILE")]
     pub anchor: Option<PathBuf>,
-    /// Lock the vault after so long without a request: 30s, 10m, 2h
+    /// Lock the vault after this time without a request: 30s, 10m, 2h
     ///
     /// `warpcrypt unlock` unlocks it.
     #[arg(help_heading = "Safety", long, value_name = "TIME", value_parser = values::duration)]
     pub idle: Option<Duration>,
-    /// Unmount the vault after so long without a request, once no program uses it: 30s, 10m, 2h
+    /// Unmount the vault after this time without a request, once no program uses it: 30s, 10m, 2h
     ///
-    /// A program uses it that has a file open or is in one of its directories.
+    /// A program uses it if it has a file open or its working directory is in the vault.
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub idle_unmount: Option<Duration>,
     /// Log to this file instead of the system log
@@ -370,7 +370,7 @@ pub struct LockArgs {
     /// Mount point or vault directory
     #[arg(required_unless_present = "all")]
     pub place: Option<PathBuf>,
-    /// All vaults that are mounted; of those of other users only root may
+    /// All mounted vaults. Only root can include vaults mounted by other users
     #[arg(long, conflicts_with = "place")]
     pub all: bool,
     /// End the mount instead: programs that have something open on it get errors. One whose process cannot be reached is unmounted by
@@ -394,10 +394,10 @@ pub struct UnlockMountArgs {
 pub struct FreezeArgs {
     /// Mount point or vault directory
     pub place: PathBuf,
-    /// Thaw it by itself after this time, and have `thaw` fail then: 30s, 10m or 2h
+    /// Thaw the vault automatically after this time, in which case `thaw` fails: 30s, 10m or 2h
     #[arg(long, value_name = "TIME", value_parser = values::duration, default_value = "1h")]
     pub timeout: Duration,
-    /// Run this command meanwhile, thaw the vault when it ends, and exit as it does. It must not use the mount
+    /// Run this command while the vault is frozen, then thaw the vault and exit with the command's status. The command must not use the mount
     #[arg(last = true)]
     pub command: Vec<OsString>,
 }
@@ -456,10 +456,10 @@ pub struct CheckArgs {
     /// Compare the vault with this anchor: old, lost, added and exchanged files are named
     #[arg(long, value_name = "FILE", conflicts_with_all = ["repair", "move_strays"])]
     pub anchor: Option<PathBuf>,
-    /// Then have the anchor take the vault as it is, as after a backup was put back, or a mount without the anchor
+    /// Then accept the vault's current state as the new baseline, for example after restoring a backup or mounting without the anchor
     #[arg(long, requires = "anchor", conflicts_with = "resume")]
     pub accept: bool,
-    /// Keep in this file how far an interrupted check came, and go on from there
+    /// Record the progress of an interrupted check in this file, and resume from it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["repair", "move_strays"])]
     pub resume: Option<PathBuf>,
     /// Print JSON
@@ -547,11 +547,11 @@ pub enum KeyAction {
         /// The new file
         file: PathBuf,
     },
-    /// Put a configuration back that was lost, from a backup or with the master secret
+    /// Restore a lost configuration from a backup or with the master secret
     Restore(RestoreArgs),
-    /// Give the vault a new master key and a new password or key file, and rewrite everything; interrupted, it goes on when run again
+    /// Give the vault a new master key and a new password or key file, and rewrite everything; run it again to resume after an interruption
     Rotate(RotateArgs),
-    /// Print the master secret, which opens the vault whatever becomes of its configuration and passwords
+    /// Print the master secret, which opens the vault even if its configuration and passwords are lost
     Master {
         /// Directory of the vault
         vault: PathBuf,
@@ -566,16 +566,16 @@ pub enum KeyAction {
 pub struct RotateArgs {
     /// Directory of the vault
     pub vault: PathBuf,
-    /// Keep this anchor, which a mount of the vault may have. One that is mounted keeps its own
+    /// Keep this anchor up to date, which mounts of the vault may use. If the vault is mounted, the mount updates its own anchor
     #[arg(long, value_name = "FILE")]
     pub anchor: Option<PathBuf>,
-    /// Remove all key slots but the one that opens the vault now: they are of no use for the new key
+    /// Remove all key slots except the one that opens the vault now: they cannot open the new key
     #[arg(long)]
     pub drop_other_slots: bool,
     /// The secret that opens the vault now.
     #[command(flatten)]
     pub unlock: UnlockArgs,
-    /// The secret that opens it from then on. It must open no key slot of today: the old master key opens those that somebody copied.
+    /// The secret that opens the vault afterwards. It must not open any current key slot: someone who has the old master key could otherwise make an old vault open with it.
     #[command(flatten)]
     pub new: NewSecretArgs,
     /// Cost of its password.
@@ -591,10 +591,10 @@ pub struct RestoreArgs {
     /// A backup of its configuration
     #[arg(required_unless_present = "master")]
     pub file: Option<PathBuf>,
-    /// Ask for the master secret instead, and for a new password; all former key slots are gone then
+    /// Ask for the master secret and a new password instead; all previous key slots are removed
     #[arg(long, conflicts_with_all = ["file", "unlock", "secret"])]
     pub master: bool,
-    /// Put the backup in place of a newer configuration, too: key slots that were removed since open the vault again
+    /// Replace even a newer configuration with the backup: key slots removed since then will open the vault again
     #[arg(long, conflicts_with = "master")]
     pub older: bool,
     /// Secret that opens the backup.

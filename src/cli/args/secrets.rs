@@ -82,7 +82,7 @@ impl NewSecretArgs {
 /// Cost of trying a new password.
 #[derive(Debug, Clone, Args)]
 pub struct CostArgs {
-    /// Memory that trying a new password takes, in MiB. Less makes guessing cheaper: only for machines that have little
+    /// Memory needed to try a new password, in MiB. Less makes guessing cheaper: only for machines that have little
     #[arg(long, value_name = "MIB", default_value_t = DEFAULT_COST.memory_kib >> 10, value_parser = value_parser!(u32).range(1..=4096))]
     pub kdf_memory: u32,
 }

@@ -132,7 +132,7 @@ pub struct ImportArgs {
     /// Destination in the vault
     #[arg(default_value = "/")]
     pub path: PathBuf,
-    /// Keep this anchor, which a mount of the vault may have
+    /// Keep this anchor up to date, which mounts of the vault may use
     #[arg(long, value_name = "FILE")]
     pub anchor: Option<PathBuf>,
     /// Print the result as JSON

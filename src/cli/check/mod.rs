@@ -87,7 +87,7 @@ pub fn run(args: &CheckArgs) -> Outcome {
         return Err(Failure::new(
             Code::Interrupted,
             "interrupted",
-            format!("The same command goes on from here; {} says where.", file.display()),
+            format!("Run the same command again to continue; {} records the position.", file.display()),
         ));
     }
     let left = repair::left_behind(&check, &report);
@@ -230,7 +230,7 @@ fn refuse(report: &Report, vault: &Path, anchor: &Path) -> Outcome {
         (0, _) => Ok(()),
         (number, damaged) => Err(Failure::new(
             Code::Unreadable,
-            format!("{number} not as the anchor says, {damaged} damaged"),
+            format!("{number} differ from the anchor, {damaged} damaged"),
             format!(
                 "Somebody changed the store, put a backup back, or mounted the vault without the anchor. If that was you, `warpcrypt check {} \
                  --anchor {} --accept` has the anchor take the vault as it is.",
@@ -252,7 +252,7 @@ fn judge(report: &Report, scope: Scope) -> Outcome {
         (0, _) if !scope.repair => Ok(()),
         (0, number) => Err(Failure::new(
             Code::Unreadable,
-            format!("{number} set aside: nothing could be made of that"),
+            format!("{number} set aside: could not be repaired"),
             "The report in the root of the vault says where it is in the store.",
         )),
         (number, _) => Err(Failure::new(Code::Unreadable, format!("{number} damaged"), advice)),

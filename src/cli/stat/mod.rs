@@ -132,7 +132,7 @@ fn attribute(mount: &Mount, patience: &Patience) -> Outcome<Vec<u8>> {
         _ if mount_point::is_dead(target) => Failure::new(
             Code::Failed,
             format!("{}: the mount is dead: {}", target.display(), Errno::NOTCONN),
-            format!("Take it away with `warpcrypt umount {}`.", shell_word(target)),
+            format!("Remove the dead mount with `warpcrypt umount {}`.", shell_word(target)),
         ),
         _ => Failure::io(target.display(), &e),
     })

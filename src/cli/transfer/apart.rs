@@ -37,7 +37,9 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
                 // source name claims it.
                 return match !has(self.source, from, &other) && level.before.remove(&other) {
                     true => Ok(()),
-                    false => Err(io::Error::other(format!("the target takes this name for {other:?}"))),
+                    false => Err(io::Error::other(format!(
+                        "the target does not distinguish this name from {other:?}"
+                    ))),
                 };
             }
         }

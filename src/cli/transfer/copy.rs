@@ -414,7 +414,7 @@ fn is_full(error: &io::Error) -> bool {
 pub(super) fn failed(what: impl Display, error: &io::Error) -> Failure {
     let what = format!("{what}: {error}");
     if is_full(error) {
-        let advice = "Free some space and run it again: it goes on where it stopped.";
+        let advice = "Free some space and run the command again: it resumes where it stopped.";
         return Failure::new(Code::DiskFull, what, advice);
     }
     Failure::plain(Code::Failed, what)

@@ -31,7 +31,7 @@ pub enum ChannelError {
     #[error("no answer within {} ms", .0.as_millis())]
     TimedOut(Duration),
     /// The received or outgoing message is malformed or too long.
-    #[error("an answer that makes no sense")]
+    #[error("malformed answer from its process")]
     Garbled,
     /// The other side has not yet read earlier messages.
     #[error("its socket is full")]

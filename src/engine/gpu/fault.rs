@@ -15,19 +15,19 @@ pub enum Fault {
     #[error(transparent)]
     Process(#[from] ChannelError),
     /// The process could not be started.
-    #[error("its process does not start: {0}")]
+    #[error("its process could not be started: {0}")]
     Start(std::io::Error),
     /// The previous process was killed but still exists.
-    #[error("its last process does not end")]
+    #[error("its previous process has not exited")]
     Lingers,
     /// No program to start was configured.
-    #[error("this program has no process for a GPU")]
+    #[error("this program cannot start a GPU process")]
     NoProgram,
     /// A result that the CPU does not confirm.
     #[error("a wrong result: {0}")]
     Wrong(&'static str),
     /// A thread could not be started.
-    #[error("no thread: {0}")]
+    #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
     /// The device failed before and is out of service.
     #[error("out of service")]

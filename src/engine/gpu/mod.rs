@@ -250,7 +250,7 @@ impl Inner {
         let (inner, stopped) = (Arc::downgrade(this), this.stopped.clone());
         let revive = move || revive(last, &inner, &stopped, pause);
         if let Err(e) = thread::Builder::new().name("gpu-test".to_owned()).spawn(revive) {
-            log::warn!("gpu {number}: stays out of service: no thread to test it: {e}");
+            log::warn!("gpu {number}: remains out of service: cannot start its test thread: {e}");
         }
     }
 }

@@ -91,19 +91,19 @@ pub fn in_force() -> Option<&'static Confinement> {
 pub fn confine(reach: &Reach) -> Vec<String> {
     let mut left = Vec::new();
     let no_new_privileges = set_no_new_privs(true)
-        .inspect_err(|e| left.push(format!("may start programs with more rights than it has: {e}")))
+        .inspect_err(|e| left.push(format!("can start programs with more privileges than its own: {e}")))
         .is_ok();
     // With `hidepid`, /proc shows only processes that may be traced, and Landlock forbids tracing any
     // process outside it.
     let hidden = reach.serves && hides_processes();
     if let Err(e) = drop_capabilities(kept(reach, hidden)) {
-        left.push(format!("keeps capabilities that it does not need: {e}"));
+        left.push(format!("retains capabilities that it does not need: {e}"));
     }
     let landlock = restrict_files(reach, hidden)
-        .inspect_err(|e| left.push(format!("may open every file that its user may: {e}")))
+        .inspect_err(|e| left.push(format!("can open every file that its user can: {e}")))
         .ok();
     let seccomp = calls::restrict(Caller::Vault { rings: reach.rings })
-        .inspect_err(|e| left.push(format!("may make every system call: {e}")))
+        .inspect_err(|e| left.push(format!("can make any system call: {e}")))
         .is_ok();
     let permitted = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
     let capabilities = permitted.iter_names().map(|(name, _)| name).collect();
@@ -116,14 +116,15 @@ pub fn confine(reach: &Reach) -> Vec<String> {
 /// additional rights. A failure is logged.
 pub fn refuse_calls() {
     if let Err(e) = calls::restrict(Caller::Gpu) {
-        log::warn!("the process may make every system call: {e}");
+        log::warn!("the process is not restricted in its system calls: {e}");
     }
 }
 
 fn restrict_files(reach: &Reach, hidden: bool) -> Result<i32, String> {
     if hidden {
         return Err(
-            "Landlock would hide those whose requests it serves: /proc is mounted with hidepid".to_owned()
+            "Landlock would hide the processes that make requests, because /proc is mounted with hidepid"
+                .to_owned(),
         );
     }
     files::restrict(reach).map_err(|e| format!("Landlock, since Linux 5.19: {e}"))

@@ -158,7 +158,7 @@ fn run(
         return;
     }
     if let Err(e) = ring.run() {
-        log::error!("a ring failed: {e}");
+        log::error!("an io_uring thread failed: {e}");
     }
 }
 
@@ -186,7 +186,7 @@ impl Word {
         drop(told);
         let all = self.0.iter().all(|_| tell.recv_timeout(PATIENCE).is_ok());
         if !all {
-            log::warn!("buffers of requests are not wiped yet");
+            log::warn!("request buffers could not be wiped in time");
         }
     }
 }

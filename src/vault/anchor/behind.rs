@@ -26,7 +26,7 @@ impl Behind {
         if let Some((stop, thread)) = self.thread.lock().take() {
             drop(stop);
             if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
-                log::error!("the anchor's thread came to an end");
+                log::error!("the anchor thread ended because of an internal error");
             }
         }
     }
@@ -44,7 +44,9 @@ impl Vault {
         let thread = std::thread::Builder::new().name("anchor".into()).spawn(move || run(&vault, &stopped));
         match thread {
             Ok(thread) => *self.anchoring.thread.lock() = Some((stop, thread)),
-            Err(e) => log::error!("changes come to the anchor only when the vault is unmounted: {e}"),
+            Err(e) => log::error!(
+                "cannot start the anchor thread; changes will be written to the anchor only at unmount: {e}"
+            ),
         }
     }
 
@@ -54,7 +56,7 @@ impl Vault {
             return;
         }
         if let Err(e) = self.anchor_names(None) {
-            log::warn!("changes cannot be brought to the anchor: {e}");
+            log::warn!("cannot write changes to the anchor: {e}");
         }
         traces::wipe(); // Before `halted` is released, which locking the vault waits for.
     }

@@ -27,7 +27,7 @@ pub enum AnchorError {
     #[error("the anchor {} is from before the vault got another master key: `warpcrypt check --anchor FILE --accept` takes the vault as it is now", .0.display())]
     OtherKey(PathBuf),
     /// The vault's root is another directory than before.
-    #[error("the vault's root is not the directory that the anchor {} knows. If that is meant to be so, `warpcrypt check --anchor FILE --accept` takes the vault as it is now", .0.display())]
+    #[error("the vault's root is not the directory recorded in the anchor {}. If that is intended, `warpcrypt check --anchor FILE --accept` accepts the vault's current state", .0.display())]
     OtherRoot(PathBuf),
     /// The configuration was replaced by an older one.
     #[error("the vault is older than the anchor {} says: its configuration is number {found}, and {confirmed} was confirmed. If that is meant to be so, `warpcrypt check --anchor FILE --accept` takes the vault as it is now", .path.display())]

@@ -229,7 +229,7 @@ impl Anchor {
         let left = self.left_changing().map_err(|e| self.failed(e))?;
         if left > 0 {
             log::warn!(
-                "{left} directories were being changed when the vault was last used: they are taken as they are"
+                "{left} directories were being changed when the vault was last used; accepting their current state"
             );
         }
         Ok(())

@@ -100,7 +100,7 @@ fn start(number: usize, queue: Receiver<Job>) -> Option<()> {
         for job in queue {
             // Waiters notice the end of a job either way, so the thread continues.
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
-                log::error!("work in the background ended early because of an internal error");
+                log::error!("background work stopped early because of an internal error");
             }
         }
     };

@@ -38,7 +38,7 @@ impl File {
             // Another thread that is storing a write would change the records meanwhile.
             self.complete_all(st);
             if !self.keeps_lease(st)? {
-                log::error!("the store took a file's lease away: what was not stored is lost");
+                log::error!("the store revoked a file's lease: unsaved changes are lost");
                 self.lose(st);
             }
         }

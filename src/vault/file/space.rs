@@ -100,7 +100,7 @@ impl Space {
         self.left.store(room.min(STEP).saturating_sub(cost), Ordering::Relaxed);
         self.scarce.store(scarce, Ordering::Release);
         if scarce && !was_scarce {
-            log::info!("the store is nearly full: space is reserved before a write is taken");
+            log::info!("the store is nearly full: reserving space before accepting writes");
             if let Some(flush_all) = self.flush_all.get() {
                 flush_all();
             }

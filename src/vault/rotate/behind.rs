@@ -30,7 +30,7 @@ impl Behind {
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
-            log::error!("the rotation of the vault's key came to an end");
+            log::error!("key rotation stopped because of an internal error");
         }
     }
 }
@@ -53,19 +53,22 @@ impl Vault {
             std::thread::Builder::new().name("rotation".into()).spawn(move || vault.rotate_until(&stop));
         match thread {
             Ok(thread) => *running = Some(thread),
-            Err(e) => log::error!("the rotation of the vault's key does not go on: {e}"),
+            Err(e) => log::error!("key rotation cannot continue: {e}"),
         }
     }
 
     fn rotate_until(&self, stop: &AtomicBool) {
-        log::info!("the vault gets another key: rewriting what is under the former one");
+        log::info!("key rotation: rewriting everything that is still under the old key");
         let rotated = self.rotate(&mut |step| {
             match step {
                 Step::Left(path, reason) => {
-                    log::warn!("{}: stays under the former key: {reason}", path.display());
+                    log::warn!("{}: remains under the old key: {reason}", path.display());
                 }
                 Step::Stray(path, reason) => {
-                    log::warn!("{}: is under no key of the vault, and keeps none: {reason}", path.display());
+                    log::warn!(
+                        "{}: was not encrypted with any key of the vault and cannot be rewritten: {reason}",
+                        path.display()
+                    );
                 }
                 Step::Directory | Step::Rewritten(_) => {}
             }
@@ -73,8 +76,8 @@ impl Vault {
         });
         match rotated {
             Ok(Rotated::Whole { .. }) => log::info!("everything in the vault is under the new key"),
-            Ok(Rotated::Stopped) => log::info!("the rotation of the vault's key goes on at the next mount"),
-            Ok(Rotated::Left) => log::warn!("something stays under the former key of the vault"),
+            Ok(Rotated::Stopped) => log::info!("key rotation will continue at the next mount"),
+            Ok(Rotated::Left) => log::warn!("some items remain under the old key of the vault"),
             Err(e) => log::error!("the rotation of the vault's key stopped: {e}"),
         }
     }

@@ -103,7 +103,7 @@ impl Vault {
         if let Err(e) = renewed {
             let left = WhyLeft { name: renewal.at.take(), reason: e.to_string() };
             let place = dir.stored_path(&left.name);
-            log::warn!("{place}: leaves its directory under the former key for now: {e}");
+            log::warn!("{place}: keeps its directory under the old key for now: {e}");
             self.left.lock().insert(*id, left);
         }
     }
@@ -333,7 +333,9 @@ impl<'a> Renewal<'a> {
 
     fn complain(&self, stored: &OsStr, reason: &str) {
         let path = self.dir.stored_path(stored);
-        self.vault.complain(format!("{path}: stays as it is, which is under no key of the vault: {reason}"));
+        self.vault.complain(format!(
+            "{path}: left unchanged; it was not encrypted with any key of the vault: {reason}"
+        ));
     }
 }
 

@@ -56,7 +56,7 @@ impl Files {
     pub fn bring_back(&self) {
         for open in self.all() {
             if let Err(e) = open.file.bring_back() {
-                log::error!("inode {}: cannot be read after the lock: {e}", open.key.1);
+                log::error!("inode {}: cannot be read again after unlocking: {e}", open.key.1);
             }
         }
         self.resume();

@@ -315,7 +315,7 @@ impl Vault {
             attributes.remove_list()
         });
         if let Err(e) = removed {
-            log::warn!("the attributes of what was removed are left behind: {e}");
+            log::warn!("cannot remove the attributes of a deleted file: {e}");
         }
     }
 
@@ -331,7 +331,9 @@ impl Vault {
                 Ok(Some(list)) => attributes.put(&list),
                 Ok(None) => Ok(()),
                 Err(Error::Damaged(damage)) => {
-                    self.complain(format!("stays as it is, which is under no key of the vault: {damage}"));
+                    self.complain(format!(
+                        "left unchanged; it was not encrypted with any key of the vault: {damage}"
+                    ));
                     Ok(())
                 }
                 Err(e) => Err(e),

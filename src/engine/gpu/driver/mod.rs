@@ -76,7 +76,7 @@ pub enum DriverError {
     #[error("there is no NVIDIA driver (libcuda.so.1) on this machine")]
     NoLibrary,
     /// The library is unusable.
-    #[error("the library of the NVIDIA driver cannot be used: {0}")]
+    #[error("cannot load the NVIDIA driver library: {0}")]
     BadLibrary(String),
     /// The driver is older than the oldest one that the kernels run on.
     #[error("the NVIDIA driver is too old: it is for CUDA {}.{}, and 12.0 is needed", .0 / 1000, .0 % 1000 / 10)]

@@ -63,7 +63,7 @@ impl File {
                 return Err(e.into());
             }
             st.stored.overhangs = true;
-            log::warn!("a file was cut, but its space could not be freed yet: {e}");
+            log::warn!("a file was truncated, but its space could not be freed yet: {e}");
         }
         Ok(())
     }

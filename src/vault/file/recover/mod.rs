@@ -161,7 +161,7 @@ impl File {
             && one.sequence == other.sequence
             && one != other
         {
-            return Err(bad_record("stands there twice"));
+            return Err(bad_record("has two different versions with the same sequence number"));
         }
         let (place, newest) = found.pop().ok_or_else(|| bad_record("is missing"))?;
         Ok(Found { identity, place, newest })
@@ -237,7 +237,7 @@ impl File {
             return Ok(());
         }
         if unreadable > MOST_UNREADABLE {
-            log::error!("a file can be read, but not written, until it is repaired");
+            log::error!("a file is read-only until it is repaired");
             st.fault = Some(Fault::NotRecovered);
             return Ok(());
         }
