@@ -25,6 +25,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <sys/mman.h>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -167,6 +168,62 @@ Bind entry(void (*kernel)(Parameters...)) {
 #define SEAL_OPEN_ENTRIES(name)                                                                                      \
   ENTRY(seal_##name), ENTRY(open_##name), ENTRY(seal_##name##_wide), ENTRY(open_##name##_wide), ENTRY(check_##name), \
       ENTRY(seal_##name##_checked), ENTRY(open_##name##_checked)
+// Memory of the device. A process has some 400 MB of it and uses little, so a page takes memory only once
+// something else than the initial content or zeroes is written there.
+class DeviceMemory {
+ public:
+  // Later the process may no longer be allowed to create files.
+  void prepare() {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (initial >= 0) return;
+    initial = memfd_create("initial", MFD_CLOEXEC);
+    std::string content(UNIT, 0x6b);
+    if (initial < 0 || pwrite(initial, content.data(), UNIT, 0) != ssize_t(UNIT)) abort();
+  }
+  // Null without memory.
+  void* allocate(size_t length) {
+    std::lock_guard<std::mutex> lock(mutex);
+    length = (length + UNIT - 1) / UNIT * UNIT;
+    void* memory = mmap(nullptr, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return nullptr;
+    for (size_t at = 0; at < length; at += UNIT) {
+      if (!replace(static_cast<char*>(memory) + at, UNIT, 0, initial)) return munmap(memory, length), nullptr;
+    }
+    lengths[memory] = length;
+    return memory;
+  }
+  void free(void* memory) {
+    std::lock_guard<std::mutex> lock(mutex);
+    auto found = lengths.find(memory);
+    if (found == lengths.end()) return;
+    munmap(memory, found->second);
+    lengths.erase(found);
+  }
+  // As memset.
+  static void fill(char* memory, unsigned char value, size_t length) {
+    char* end = memory + length;
+    char* first = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory) + PAGE - 1) / PAGE * PAGE);
+    size_t whole = first < end ? (end - first) / PAGE * PAGE : 0;
+    if (value || whole < UNIT || !replace(first, whole, MAP_ANONYMOUS, -1)) {
+      memset(memory, value, length);
+      return;
+    }
+    memset(memory, 0, first - memory);
+    memset(first + whole, 0, end - first - whole);
+  }
+
+ private:
+  static constexpr size_t UNIT = 1 << 20, PAGE = 4096;
+  static bool replace(void* memory, size_t length, int flags, int file) {
+    flags |= MAP_FIXED | MAP_PRIVATE | MAP_NORESERVE;
+    return mmap(memory, length, PROT_READ | PROT_WRITE, flags, file, 0) != MAP_FAILED;
+  }
+  std::mutex mutex;
+  std::map<void*, size_t> lengths;
+  int initial = -1;
+};
+DeviceMemory device_memory;
+
 std::map<std::string, Bind> kernels = {
     ENTRY(kuznyechik_tables),
     SEAL_OPEN_ENTRIES(aes_kmac128), SEAL_OPEN_ENTRIES(aes_kmac256), SEAL_OPEN_ENTRIES(aes_turboshake128x4),
@@ -197,6 +254,7 @@ EXPORT cuGetErrorName(int status, const char** name) {
 
 EXPORT cuCtxCreate_v2(void** context, unsigned, int) {
   if (int status = begin("cuCtxCreate_v2", nullptr, false)) return status;
+  device_memory.prepare();
   std::lock_guard<std::mutex> lock(global);
   contexts.push_back(current = new Context);
   *context = current;
@@ -298,15 +356,14 @@ EXPORT cuEventSynchronize(void* handle) {
 
 EXPORT cuMemAlloc_v2(uint64_t* address, size_t length) {
   BEGIN();
-  void* memory = aligned_alloc(4096, (length + 4095) / 4096 * 4096);
+  void* memory = device_memory.allocate(length);
   if (!memory) return OUT_OF_MEMORY;
-  memset(memory, 0x6b, length);
   return *address = reinterpret_cast<uint64_t>(memory), SUCCESS;
 }
 EXPORT cuMemFree_v2(uint64_t address) {
   BEGIN();
   finish(current);
-  return free(reinterpret_cast<void*>(address)), SUCCESS;
+  return device_memory.free(reinterpret_cast<void*>(address)), SUCCESS;
 }
 EXPORT cuMemHostRegister_v2(void*, size_t, unsigned) {
   BEGIN();
@@ -330,7 +387,7 @@ EXPORT cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t length, void* stream
 }
 EXPORT cuMemsetD8Async(uint64_t to, unsigned char value, size_t length, void* stream) {
   BEGIN(static_cast<Stream*>(stream));
-  static_cast<Stream*>(stream)->submit([=] { memset(reinterpret_cast<void*>(to), value, length); });
+  static_cast<Stream*>(stream)->submit([=] { DeviceMemory::fill(reinterpret_cast<char*>(to), value, length); });
   return SUCCESS;
 }
 
