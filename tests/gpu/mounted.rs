@@ -16,7 +16,8 @@ use rustix::process::{Signal, kill_process, test_kill_process};
 use std::{
     fs,
     io::Read,
-    path::Path,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
     process::Stdio,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread::sleep,
@@ -125,6 +126,52 @@ fn over_fake_measures() {
         assert_eq!(log.matches(&line).count(), 1, "{log}");
     }
     assert!(!log.contains("aes"), "{log}");
+}
+
+#[test]
+fn a_mount_uses_what_another_measured() {
+    if ready(&["cp", "sync"]) {
+        fake::run_here("mounted::over_fake_measures_once", &[], 400);
+    }
+}
+
+/// The second mount gets a record in which the device is faster than it is. Only a mount that uses the
+/// record gives the device a batch, since measuring again would show that the CPU is faster.
+#[test]
+#[ignore = "runs over the fake driver"]
+fn over_fake_measures_once() {
+    let vault = Vault::in_memory("aes-256-ctr");
+    // A mount makes no such directory for a GPU that PCI does not list.
+    let cache = PathBuf::from(std::env::var_os("XDG_CACHE_HOME").expect("a cache"));
+    let records = cache.join("warpcrypt/engines.json");
+    fs::DirBuilder::new().mode(0o700).create(cache.join("warpcrypt")).expect("directory");
+    let file = vault.place_path().join("content");
+    fs::write(&file, Random::new("record").bytes(700 << 10)).expect("file");
+    let write =
+        |mount: &Path| sh("/", "cp \"$1\" \"$2/a\"; sync \"$2/a\"; rm \"$2/a\"", &[&file, mount], 120);
+    let measured = || vault.log_text().matches("is faster than the idle CPU").count();
+    let mount = vault.mount_with(&["--engine", "auto"]);
+    wait_for("both directions are measured", || {
+        write(mount.path());
+        measured() == 2
+    });
+    mount.unmount();
+    let mut kept: serde_json::Value =
+        serde_json::from_slice(&fs::read(&records).expect("records")).expect("JSON");
+    let gpu =
+        kept.as_array_mut().expect("a list").iter_mut().find(|kept| kept["key"]["engine"] == "Fake GPU");
+    let curves = gpu.expect("a record of the GPU")["profile"]["curves"].as_array_mut().expect("a list");
+    for point in curves.iter_mut().filter_map(|curve| curve.get_mut("points")?.as_array_mut()).flatten() {
+        point[1] = 1.into();
+    }
+    fs::write(&records, kept.to_string()).expect("records");
+    let mount = vault.mount_with(&["--engine", "auto"]);
+    wait_for("the GPU gets a batch", || {
+        write(mount.path());
+        gpu_of(mount.path())["batches"].as_u64() > Some(0)
+    });
+    mount.unmount();
+    assert_eq!(measured(), 2, "{}", vault.log_text());
 }
 
 #[test]
