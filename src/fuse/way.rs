@@ -53,7 +53,8 @@ impl Server {
             return Some(self.vault.root());
         }
         let dir = self.dirs.get(number)?;
-        // Another process may have removed it.
+        // Another process may have removed it. Ask before each request rather than after one that failed:
+        // with an anchor, a name missing from a removed directory would be reported as a rollback.
         if self.vault.has_generations() && dir.is_gone() {
             self.dirs.drop_dir(number);
             return None;

@@ -5,10 +5,12 @@ use crate::{
     },
     vault::{
         Vault,
-        tests::{Fixture, new_vault, share},
+        tests::{Fixture, new_vault, open_anchored, share},
     },
 };
 use std::{
+    fs,
+    path::Path,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -89,5 +91,84 @@ fn a_directory_that_another_machine_removed_does_not_stand_for_one_that_got_its_
     other.rmdir(&root, &other.find(&root, OsStr::new("removed")).unwrap()).unwrap();
     server.dirs.put(number, open);
     server.mknod(number, OsStr::new("f"), new, libc::S_IFREG, 0).unwrap();
+    server.finish();
+}
+
+fn is_stale<T>(done: Result<T>) -> bool {
+    done.is_err_and(|e| matches!(e, Error::Store(e) if e.raw_os_error() == Some(libc::ESTALE)))
+}
+
+/// Replaces a directory of files with a copy, as a program does that restores a backup.
+fn replace_dir(path: &Path) {
+    let copy = path.with_file_name(".copy");
+    fs::create_dir(&copy).unwrap();
+    for entry in fs::read_dir(path).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+    }
+    fs::remove_dir_all(path).unwrap();
+    fs::rename(copy, path).unwrap();
+}
+
+/// The kernel looks the directory up again only after ESTALE. After ENOENT it would treat an existing file
+/// as missing for up to a minute. With an anchor, the missing names must not be reported as a rollback.
+#[test]
+fn every_request_in_a_directory_that_was_replaced_is_stale() {
+    let new = Wanted { mode: 0o644, umask: 0, uid: 0, gid: 0 };
+    let root = Caller { user: 0, group: 0, thread: 0 };
+    let [f, g] = ["f", "g"].map(OsStr::new);
+    let (place, plain) = (new_vault(), Fixture::new());
+    let anchored = open_anchored(place.path(), &place.path().with_extension("anchor"));
+    for vault in [&plain.vault, &anchored] {
+        let server = serve(vault);
+        let dir = server.mkdir(ROOT, OsStr::new("d"), Wanted { mode: 0o755, ..new }).unwrap().id.number;
+        let file = server.mknod(dir, f, new, libc::S_IFREG, 0).unwrap().id.number;
+        let open = server.dir(dir).unwrap();
+        let stored = server.inodes.get(dir).unwrap().names.read().any().unwrap().stored.clone();
+        let path = vault.root().path_in_store(&stored.0);
+        replace_dir(&path);
+        let requests: [(&str, &dyn Fn() -> bool); 11] = [
+            ("lookup", &|| is_stale(server.lookup(dir, f))),
+            ("create", &|| is_stale(server.create(dir, g, new, OpenFlags(libc::O_RDWR)))),
+            ("mknod", &|| is_stale(server.mknod(dir, g, new, libc::S_IFREG, 0))),
+            ("mkdir", &|| is_stale(server.mkdir(dir, g, new))),
+            ("tmpfile", &|| is_stale(server.tmpfile(dir, new, OpenFlags(libc::O_RDWR)))),
+            ("unlink", &|| is_stale(server.unlink(dir, f))),
+            ("rename", &|| is_stale(server.rename((dir, f), (ROOT, g), RenameFlags::empty(), root))),
+            ("opendir", &|| is_stale(server.opendir(dir))),
+            ("getattr", &|| is_stale(server.getattr(dir, None))),
+            ("open", &|| is_stale(server.open(file, OpenFlags(libc::O_RDONLY)))),
+            ("getattr of a file", &|| is_stale(server.getattr(file, None))),
+        ];
+        for (what, request) in requests {
+            server.dirs.put(dir, open.clone());
+            assert!(request(), "{what}");
+        }
+        let found = server.lookup(ROOT, OsStr::new("d")).unwrap().unwrap();
+        assert_ne!(found.id.number, dir);
+        assert!(server.lookup(found.id.number, f).unwrap().is_some());
+        server.finish();
+    }
+}
+
+/// The kernel knows a directory by its former name for up to a minute.
+#[test]
+fn a_directory_that_was_renamed_in_the_store_stays_usable() {
+    let vault = Fixture::new();
+    let server = serve(&vault.vault);
+    let new = Wanted { mode: 0o755, umask: 0, uid: 0, gid: 0 };
+    let [dir, empty] = ["d", "e"].map(|name| server.mkdir(ROOT, OsStr::new(name), new).unwrap().id.number);
+    let f = OsStr::new("f");
+    server.mknod(dir, f, new, libc::S_IFREG, 0).unwrap();
+    let path = |number: u64| {
+        let stored = server.inodes.get(number).unwrap().names.read().any().unwrap().stored.clone();
+        vault.vault.root().path_in_store(&stored.0)
+    };
+    let (path, other) = (path(dir), path(empty));
+    fs::remove_dir_all(&other).unwrap();
+    fs::rename(path, other).unwrap();
+    assert!(server.lookup(dir, f).unwrap().is_some());
+    server.mknod(dir, OsStr::new("g"), new, libc::S_IFREG, 0).unwrap();
+    server.unlink(dir, f).unwrap();
     server.finish();
 }

@@ -21,7 +21,7 @@ impl Rng {
     }
 }
 
-pub(super) fn open_anchored(dir: &Path, anchor: &Path) -> Arc<Vault> {
+pub(crate) fn open_anchored(dir: &Path, anchor: &Path) -> Arc<Vault> {
     let anchor = Some(AnchorUse { file: anchor.to_owned(), accept: false });
     let options = OpenOptions { anchor, ..OpenOptions::default() };
     let vault = loop {

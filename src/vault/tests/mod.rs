@@ -27,6 +27,7 @@ mod users;
 mod xattr_lists;
 mod xattrs;
 
+pub(crate) use anchor::open_anchored;
 pub(crate) use sharing::{new_vault, share};
 
 use super::{Dir, Error, Kind, NewNode, OpenOptions, RenameMode, Result, Stat, StoredName, Unlock, Vault};
