@@ -458,25 +458,37 @@ impl Server {
             known.into_iter().chain(forgotten)
         };
         if look {
-            name = known_first().find(|name| self.leads_to(name, node)).ok_or_else(errno::stale)?;
-        } else if !self.is_at_hand(name.parent) {
+            for name in known_first() {
+                if let Some(dir) = self.dir_leading_to(node, name)? {
+                    return work(&dir, &name.stored);
+                }
+            }
+            return Err(errno::stale());
+        }
+        if !self.is_at_hand(name.parent) {
             name = known_first().next().unwrap_or(name);
         }
         let dir = self.dir(name.parent)?;
         work(&dir, &name.stored)
     }
 
-    /// Whether a name leads to a node. If the store cannot tell, the answer is yes, and the caller's work
-    /// gets the error. In a shared vault the answer is then no, because another name may work.
-    fn leads_to(&self, name: &Name, node: &Node) -> bool {
-        let found = self.dir(name.parent).and_then(|dir| {
-            let target = Target::Entry(&dir, &name.stored);
-            let key = inodes::key(&self.vault.stat(target)?);
-            Ok(self.is_node(node, key, target))
-        });
-        match found {
-            Ok(leads) => leads,
-            Err(e) => !self.vault.is_shared() && !errno::is_no_entry(&e),
-        }
+    /// The directory of a name that leads to a node; `None` if the name does not. If the store cannot
+    /// tell, the name is used, and the caller's work gets the error. In a shared vault it is then not
+    /// used, because another name may work.
+    ///
+    /// # Errors
+    /// Those of [`Server::dir`], unless another name may work.
+    fn dir_leading_to(&self, node: &Node, name: &Name) -> Result<Option<Arc<Dir>>> {
+        let may_be_another = |e: &Error| self.vault.is_shared() || errno::is_no_entry(e);
+        let dir = match self.dir(name.parent) {
+            Err(e) if may_be_another(&e) => return Ok(None),
+            dir => dir?,
+        };
+        let target = Target::Entry(&dir, &name.stored);
+        let leads = match self.vault.stat(target) {
+            Ok(stat) => self.is_node(node, inodes::key(&stat), target),
+            Err(e) => !may_be_another(&e),
+        };
+        Ok(leads.then_some(dir))
     }
 }

@@ -45,7 +45,8 @@ impl Server {
 
     /// Whether a directory is open, or known to the kernel.
     pub fn is_at_hand(&self, number: u64) -> bool {
-        self.open_dir(number).is_some() || self.inodes.get(number).is_ok()
+        // In this order: asking the store whether a known directory is gone would be useless.
+        self.inodes.get(number).is_ok() || self.open_dir(number).is_some()
     }
 
     fn open_dir(&self, number: u64) -> Option<Arc<Dir>> {
