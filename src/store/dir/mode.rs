@@ -67,10 +67,10 @@ impl Worked {
     }
 
     /// The stored form of `mode`. `bound` means that the mode binds this process: it is the owner,
-    /// without privilege.
-    fn stored(self, mode: u32, bound: bool) -> u32 {
+    /// without privilege. Finding out takes a system call, so `bound` is called only if it matters.
+    fn stored(self, mode: u32, bound: impl FnOnce() -> bool) -> u32 {
         let hinders = mode & self.needs() != self.needs() || mode & self.fragile() != 0;
-        match bound && hinders {
+        match hinders && bound() {
             true => mode & !self.fragile() | self.mark() | self.needs(),
             false => mode,
         }
@@ -130,7 +130,7 @@ pub fn is_marked(raw: &Stat) -> bool {
 /// Whether this process would store this node's mode with a mark.
 pub fn is_to_be_marked(raw: &Stat) -> bool {
     let mode = raw.st_mode & PERMISSIONS;
-    Worked::of(raw).is_some_and(|kind| kind.is_marked(kind.stored(mode, is_bound(raw))))
+    Worked::of(raw).is_some_and(|kind| kind.is_marked(kind.stored(mode, || is_bound(raw))))
 }
 
 /// Whether the mode of this node restricts this process, and this process may change it.
@@ -183,7 +183,7 @@ impl Node<'_> {
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
         let raw = self.stat()?;
         let Some(kind) = Worked::of(&raw) else { return self.chmod(mode) };
-        let (now, stored) = (raw.st_mode & PERMISSIONS, kind.stored(mode, is_bound(&raw)));
+        let (now, stored) = (raw.st_mode & PERMISSIONS, kind.stored(mode, || is_bound(&raw)));
         if !kind.is_marked(now) && !kind.is_marked(stored) {
             return self.chmod(stored);
         }
@@ -240,12 +240,12 @@ mod tests {
     fn the_stored_form_lets_the_owner_work_and_nobody_else_more() {
         for kind in KINDS {
             for mode in 0..=PERMISSIONS {
-                let stored = kind.stored(mode, true);
+                let stored = kind.stored(mode, || true);
                 assert_eq!(stored & kind.needs(), kind.needs(), "{mode:o}");
                 assert_eq!(stored & kind.fragile(), 0, "{mode:o}");
                 assert_eq!(stored & 0o077, mode & 0o077, "{mode:o}");
                 assert_eq!(kind.behind(stored, &[(stored, mode)]), mode, "{mode:o}");
-                assert_eq!(kind.stored(mode, false), mode);
+                assert_eq!(kind.stored(mode, || false), mode);
             }
         }
     }
@@ -254,7 +254,7 @@ mod tests {
     fn a_mode_without_the_right_to_write_needs_no_attribute() {
         for (kind, modes) in [(Worked::File, [0o444, 0o555, 0o400]), (Worked::Dir, [0o555, 0o500, 0o3555])] {
             for mode in modes {
-                assert_eq!(kind.behind(kind.stored(mode, true), &[]), mode, "{mode:o}");
+                assert_eq!(kind.behind(kind.stored(mode, || true), &[]), mode, "{mode:o}");
             }
         }
     }
@@ -286,7 +286,7 @@ mod tests {
                 for to in &modes {
                     // One node whose mode was set by this program, and one as another program left it.
                     for (now, pairs) in [
-                        (kind.stored(*from, true), vec![(kind.stored(*from, true), *from)]),
+                        (kind.stored(*from, || true), vec![(kind.stored(*from, || true), *from)]),
                         (*from, Vec::new()),
                     ] {
                         let seen = states(kind, (now, &pairs), *to);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     fn states(kind: Worked, (mut now, pairs): (u32, &[(u32, u32)]), to: u32) -> Vec<u32> {
-        let steps = steps(kind, (now, pairs), to, kind.stored(to, true));
+        let steps = steps(kind, (now, pairs), to, kind.stored(to, || true));
         let mut pairs = pairs.to_vec();
         let mut seen = vec![kind.behind(now, &pairs)];
         for step in steps {
