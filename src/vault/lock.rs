@@ -10,7 +10,8 @@
 //! A store shared between machines revokes the locks of a machine that it has not heard from for a long
 //! time. So the lock is taken again at every fsync, and before a write if that was not done within the
 //! last second; if the lock is still held, this has no effect. A process that held it exclusively in
-//! between has left another mark in the file (`lock_mark`). From then on, nothing is written.
+//! between has left another mark in the file (`lock_mark`). From then on, nothing is written. Local stores
+//! are no exception: one may be exported over NFS, and a client's lock need not exclude the server's own.
 
 use super::{
     OpenError,

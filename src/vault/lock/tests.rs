@@ -132,3 +132,19 @@ fn one_and_several_keep_each_other_out() {
     drop(second);
     assert!(take(Users::One).unwrap().was_left(), "nobody says that all of them ended well");
 }
+
+/// This happens in a local directory that is exported over NFS: a client's lock does not exclude the
+/// server's own. So the mark is compared at every fsync on local stores, too.
+#[test]
+fn the_mark_of_a_machine_that_the_lock_does_not_keep_out_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = StoreDir::open_path(dir.path()).unwrap();
+    for users in [Users::One, Users::Several] {
+        let lock = WriteLock::take(&root, dir.path(), users).unwrap();
+        lock.check().unwrap();
+        Mark::put_new(&DirFile::new(open(&root).unwrap().0), ONE).unwrap();
+        assert!(is_io(lock.check()) && is_io(lock.check_to_write()) && is_io(lock.finish()));
+        drop(lock);
+        WriteLock::take(&root, dir.path(), Users::One).unwrap().finish().unwrap();
+    }
+}
