@@ -11,7 +11,7 @@ use warpcrypt_fuzz::{Edit, edited};
 /// A configuration with a slot of each kind, and the secrets for two of them.
 const WRITTEN: &str = include_str!("config.json");
 const KEY_FILE: &[u8] = &[b'k'; 32];
-const RECOVERY: &str = "NRVRF-R25GX-W2J6R-YWEZ1-772HQ-65B4C-RQNZA-VTVYC-TJ10R-KQBTR-H9QAW-Q3KGQ-A2E0J";
+const RECOVERY: &str = "9XPV6-VGE7E-MHYKT-5J1WD-8TV7D-BG4K9-T9DDA-99ARA-R3FQQ-B36R5-MPDGK-38EW1-EMWGY";
 
 static CONFIG: LazyLock<VaultConfig> =
     LazyLock::new(|| VaultConfig::parse(WRITTEN.as_bytes()).expect("a configuration"));

@@ -413,3 +413,10 @@ proptest! {
         }
     }
 }
+
+/// Otherwise the target `config` would refuse its unmodified input.
+#[test]
+fn the_configuration_of_the_fuzz_target_opens() {
+    let config = VaultConfig::parse(include_bytes!("../../../fuzz/fuzz_targets/config.json")).unwrap();
+    assert!(config.unlock(&SlotSecret::KeyFile(&[b'k'; 32])).is_ok());
+}
