@@ -50,7 +50,7 @@ fn over_fake_copies() {
         let log = vault.log_text();
         assert!(log.contains("engine: Fake GPU"), "{log}");
         // Written through the first mount, read through the second.
-        let done: Vec<u64> = log.split("gpu 0: did ").skip(1).map(number).collect();
+        let done: Vec<u64> = log.split("gpu 0: processed ").skip(1).map(number).collect();
         assert!(done.len() == 2 && done.iter().all(|batches| *batches > 0), "{log}");
         // The CPU reads what the GPU wrote.
         let mount = vault.mount_with(&["--engine", "cpu"]);
