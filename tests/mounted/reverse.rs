@@ -451,7 +451,7 @@ fn a_file_above_16_tib_is_left_out_and_logged() {
     let large =
         store::walk(view.path()).into_iter().filter(|p| p.metadata().is_ok_and(|m| m.len() > 1 << 44));
     assert_eq!(large.count(), 1);
-    assert!(vault.log_text().contains("memory/larger: left out"), "{}", vault.log_text());
+    assert!(vault.log_text().contains("memory/larger: omitted"), "{}", vault.log_text());
     view.unmount();
 }
 
