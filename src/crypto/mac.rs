@@ -15,10 +15,11 @@ const TURBOSHAKE_MAC_DOMAIN: u8 = 0x4d;
 /// First string in the prefix of keyed TurboSHAKE128.
 const TURBOSHAKE_MAC_NAME: &[u8] = b"warpcrypt TurboSHAKE MAC";
 
-/// Bytes of stack that a MAC of one message uses, with the registers that the permutation spills. The test
-/// in `traces` found parts of the key up to 600 bytes below.
+/// Bytes of stack that computing the MAC of one message uses, including the registers that the permutation
+/// spills. The test in `traces` found parts of the key up to 600 bytes below the caller's frame.
 const ALONE_STACK: usize = 2 << 10;
-/// The same for several messages side by side, where it found parts up to 8,300 bytes below.
+/// Bytes of stack that computing the MACs of several messages side by side uses. The test found parts of the
+/// keys up to 8,300 bytes below.
 pub(super) const ABSORB_STACK: usize = 12 << 10;
 
 /// A MAC function.
