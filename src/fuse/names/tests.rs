@@ -10,7 +10,7 @@ use crate::{
 };
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -98,6 +98,12 @@ fn is_stale<T>(done: Result<T>) -> bool {
     done.is_err_and(|e| matches!(e, Error::Store(e) if e.raw_os_error() == Some(libc::ESTALE)))
 }
 
+/// Where a node in the root is stored.
+fn stored_at(server: &Server, number: u64) -> PathBuf {
+    let stored = server.inodes.get(number).unwrap().names.read().any().unwrap().stored.clone();
+    server.vault.root().path_in_store(&stored.0)
+}
+
 /// Replaces a directory of files with a copy, as a program does that restores a backup.
 fn replace_dir(path: &Path) {
     let copy = path.with_file_name(".copy");
@@ -124,9 +130,7 @@ fn every_request_in_a_directory_that_was_replaced_is_stale() {
         let dir = server.mkdir(ROOT, OsStr::new("d"), Wanted { mode: 0o755, ..new }).unwrap().id.number;
         let file = server.mknod(dir, f, new, libc::S_IFREG, 0).unwrap().id.number;
         let open = server.dir(dir).unwrap();
-        let stored = server.inodes.get(dir).unwrap().names.read().any().unwrap().stored.clone();
-        let path = vault.root().path_in_store(&stored.0);
-        replace_dir(&path);
+        replace_dir(&stored_at(&server, dir));
         let requests: [(&str, &dyn Fn() -> bool); 11] = [
             ("lookup", &|| is_stale(server.lookup(dir, f))),
             ("create", &|| is_stale(server.create(dir, g, new, OpenFlags(libc::O_RDWR)))),
@@ -160,13 +164,9 @@ fn a_directory_that_was_renamed_in_the_store_stays_usable() {
     let [dir, empty] = ["d", "e"].map(|name| server.mkdir(ROOT, OsStr::new(name), new).unwrap().id.number);
     let f = OsStr::new("f");
     server.mknod(dir, f, new, libc::S_IFREG, 0).unwrap();
-    let path = |number: u64| {
-        let stored = server.inodes.get(number).unwrap().names.read().any().unwrap().stored.clone();
-        vault.vault.root().path_in_store(&stored.0)
-    };
-    let (path, other) = (path(dir), path(empty));
+    let other = stored_at(&server, empty);
     fs::remove_dir_all(&other).unwrap();
-    fs::rename(path, other).unwrap();
+    fs::rename(stored_at(&server, dir), other).unwrap();
     assert!(server.lookup(dir, f).unwrap().is_some());
     server.mknod(dir, OsStr::new("g"), new, libc::S_IFREG, 0).unwrap();
     server.unlink(dir, f).unwrap();
