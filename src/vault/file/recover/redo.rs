@@ -39,6 +39,7 @@ impl File {
             self.each_group(layout::groups(recovered.size), |group, raw| {
                 Ok(self.store.write_at(raw, layout::entries_offset(group))?)
             })?;
+            self.rewrite_end()?;
             self.sync_store(st)?;
         }
         if holds(Rule::RewriteData) && self.rewrite_data(recovered)? {
@@ -98,6 +99,16 @@ impl File {
             }
             Ok(())
         })
+    }
+
+    /// Rewrites the last bytes of the stored file. After a failed sync, the file may be shorter on the disk
+    /// than in the page cache, and only a write at its end makes the length durable with the next sync.
+    fn rewrite_end(&self) -> Result<()> {
+        let end = self.store.len()?;
+        let start = end.saturating_sub(1) / layout::PAGE * layout::PAGE;
+        let mut bytes = vec![0; (end - start) as usize];
+        let read = self.store.read_at(&mut bytes, start)?;
+        Ok(self.store.write_at(&bytes[..read], start)?)
     }
 
     /// Rewrites the data of the kept slots. Returns whether there is any.
