@@ -74,6 +74,8 @@ pub(super) enum Rule {
     ProvenHoles,
     /// Recovery rewrites slots and syncs them before it trusts them.
     RewriteSlots,
+    /// Recovery rewrites the end of the stored file, which makes its length durable.
+    RewriteEnd,
     /// Recovery rewrites the data that it keeps, and syncs it.
     RewriteData,
     /// Recovery erases the slots that it rejects.
@@ -124,7 +126,7 @@ breakable!();
 /// The rules that matter to a single thread. Other tests break the rest: the explorer of interleavings, and
 /// the tests of rewriting and of bounds.
 #[cfg(test)]
-pub(super) const ALL: [Rule; 39] = {
+pub(super) const ALL: [Rule; 40] = {
     use Rule::*;
     [
         OneSlotAboveBase,
@@ -159,6 +161,7 @@ pub(super) const ALL: [Rule; 39] = {
         VerifyData,
         ProvenHoles,
         RewriteSlots,
+        RewriteEnd,
         RewriteData,
         EraseRejected,
         RecordBeforeErasing,

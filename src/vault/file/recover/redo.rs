@@ -39,7 +39,9 @@ impl File {
             self.each_group(layout::groups(recovered.size), |group, raw| {
                 Ok(self.store.write_at(raw, layout::entries_offset(group))?)
             })?;
-            self.rewrite_end()?;
+            if holds(Rule::RewriteEnd) {
+                self.rewrite_end()?;
+            }
             self.sync_store(st)?;
         }
         if holds(Rule::RewriteData) && self.rewrite_data(recovered)? {

@@ -13,7 +13,13 @@ use crate::{
     store::{Call, FaultyFile, Snapshot},
     vault::Error,
 };
-use std::{mem::discriminant, sync::Arc};
+use std::{
+    fmt::{self, Display, Formatter},
+    mem::discriminant,
+    num::ParseIntError,
+    str::FromStr,
+    sync::Arc,
+};
 
 /// How thoroughly a run is checked.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +36,25 @@ pub(super) struct Care {
 
 impl Care {
     pub(super) const ALL: Care = Care { instants: usize::MAX, cuts: 8, from: 0, depth: 2 };
+}
+
+/// As `FromStr` reads it.
+impl Display for Care {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        let Care { instants, cuts, from, depth } = self;
+        write!(f, "{instants} {cuts} {from} {depth}")
+    }
+}
+
+impl FromStr for Care {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut numbers = text.split(' ');
+        let mut next = || numbers.next().unwrap_or_default();
+        let (instants, cuts, from) = (next().parse()?, next().parse()?, next().parse()?);
+        Ok(Care { instants, cuts, from, depth: next().parse()? })
+    }
 }
 
 /// A violation of the promises.

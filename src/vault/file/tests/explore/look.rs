@@ -118,13 +118,16 @@ impl Looker {
         if torn || self.context.durability == Durability::Relaxed {
             damaged.extend(state.unsynced_pages().iter().filter_map(|page| self.pages.get(page)));
         }
-        let style = self.rng.below(4);
+        let style = self.rng.below(5);
         let tears = self.rng.below(2) == 0;
         let (rng, pages) = (&mut self.rng, &self.pages);
-        let pick = |n: usize| match style {
-            0 => 0,
-            1 if rng.below(6) > 0 => n - 1,
-            2 if rng.below(6) > 0 => 0,
+        // The first choice is the length's.
+        let mut length = true;
+        let pick = |n: usize| match (style, std::mem::take(&mut length)) {
+            (0, _) | (4, true) => 0,
+            (4, false) => n - 1,
+            (1, _) if rng.below(6) > 0 => n - 1,
+            (2, _) if rng.below(6) > 0 => 0,
             _ => rng.below(n as u64) as usize,
         };
         let tears = |page: u64| tears && (torn || !pages.contains_key(&page));
@@ -220,7 +223,10 @@ impl Looker {
             _ => Failure::Errno(errno),
         };
         let from = self.rng.below(24);
-        store.fail_at(from, 1 + self.rng.below(3), failure);
+        match failure {
+            Failure::Lost(_) => store.fail_sync(from % 4, failure),
+            _ => store.fail_at(from, 1 + self.rng.below(3), failure),
+        }
         let opened = File::open(store.clone(), self.context.clone());
         store.calm();
         self.counts.refused += u64::from(store.failed() > 0);

@@ -61,13 +61,15 @@ fn all_cases() {
     explore(|seed| (seed < 60_000).then(|| (random(seed), GLANCE))).conclude("many random cases");
 }
 
-/// `CASE="strict small: append 2; sync" SEED=1 cargo test --release --lib this_case -- --ignored`
+/// `CASE="strict small: append 2; sync" SEED=1 cargo test --release --lib this_case -- --ignored`, perhaps with
+/// the `CARE` of a report.
 #[test]
 #[ignore = "needs a case in the environment"]
 fn this_case() {
     let case: case::Case = std::env::var("CASE").unwrap().parse().unwrap();
     let seed = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
-    let ran = Contexts::new().run(&case, seed, Care::ALL);
+    let care = std::env::var("CARE").map_or(Care::ALL, |care| care.parse().unwrap());
+    let ran = Contexts::new().run(&case, seed, care);
     println!("{:?}\n{:?}", ran.counts, ran.asked);
     assert!(
         ran.wrong.is_none(),

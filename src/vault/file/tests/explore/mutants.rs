@@ -16,7 +16,7 @@ use std::{
 };
 
 /// For each rule, a short case that detects when it is broken. For `?` see `named`.
-const SHORTEST: [(Rule, &str); 39] = [
+const SHORTEST: [(Rule, &str); 40] = [
     (Rule::OneSlotAboveBase, "strict small: append 1; sync; write 0 1; flush; write 0 1; flush"),
     (Rule::DirtyRecordFirst, "strict small: append 4; rest; append 3; flush"),
     (Rule::KeepBaseSlot, "strict small: append 1; sync; write 0 1; sync"),
@@ -49,7 +49,11 @@ const SHORTEST: [(Rule, &str); 39] = [
     (Rule::VerifyData, "strict small: append 2; sync"),
     (Rule::ProvenHoles, "strict small: append 4; flush"),
     (Rule::RewriteSlots, "strict inline: append 2; sync; write 7 9; sync !4x1:eio:lost"),
-    (Rule::RewriteData, "strict small: append 4; sync; append 3; sync !6x1:eio:lost"),
+    (
+        Rule::RewriteEnd,
+        "strict odd: write 7 10; sync !2x1:nospc; punch 5 9 !3x1000:quota:sectors6; rest @19:kill; append 3",
+    ),
+    (Rule::RewriteData, "strict small: append 4; flush; rest !0x1:eio:lost"),
     (Rule::EraseRejected, "strict small: append 4; sync; append 3; flush"),
     (Rule::RecordBeforeErasing, "strict small: append 4; sync; append 3; flush"),
     (Rule::VerifyAtRecovery, "strict small: append 4; sync; append 3; flush"),
@@ -67,6 +71,7 @@ const SEEDS: u64 = 400;
 struct Found {
     case: Case,
     seed: u64,
+    care: Care,
     violation: Violation,
 }
 
@@ -89,7 +94,7 @@ fn hunt(
         states += ran.counts.states;
         let Some(violation) = ran.wrong else { continue };
         if contexts.run(&case, seed, care).wrong.is_none() {
-            return (Some(Found { case, seed, violation }), states);
+            return (Some(Found { case, seed, care, violation }), states);
         }
     }
     (None, states)
@@ -124,7 +129,7 @@ fn each_rule(rules: &[Rule], hunt: impl Fn(Rule, &Contexts) -> (Option<Found>, u
             let (found, states) = hunt(rule, &contexts);
             let seconds = start.elapsed().as_secs_f64();
             match found {
-                Some(Found { case, seed, violation }) => println!(
+                Some(Found { case, seed, violation, .. }) => println!(
                     "| {rule:?} | `{case}` | {} | {states} | seed {seed}, {seconds:.1} s: {}",
                     violation.class(),
                     violation.text
@@ -172,14 +177,14 @@ fn any_cases_find_each_broken_rule() {
         .collect();
     each_rule(&rules, |rule, contexts| {
         let (found, states) = hunt(rule, contexts, anything(&all), budget);
-        let Some(Found { case, seed, violation }) = found else {
+        let Some(Found { case, seed, care, violation }) = found else {
             let (found, more) = hunt(rule, contexts, directed(rule), u64::MAX);
             return (found, states + more);
         };
         break_rule(Some(rule));
-        let (case, violation) = contexts.shorten(case, seed, violation);
+        let (case, care, violation) = contexts.shorten(case, seed, care, violation);
         break_rule(None);
-        (Some(Found { case, seed, violation }), states)
+        (Some(Found { case, seed, care, violation }), states)
     });
 }
 

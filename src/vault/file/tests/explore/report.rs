@@ -27,6 +27,7 @@ struct Found {
     times: u64,
     shortest: Case,
     seed: u64,
+    care: Care,
     violation: Violation,
 }
 
@@ -61,36 +62,37 @@ impl Contexts {
     }
 
     /// Removes everything from the case that its violation does not need.
-    pub(super) fn shorten(&self, case: Case, seed: u64, violation: Violation) -> (Case, Violation) {
+    /// Tries each shorter case with the care that found the violation, and with all.
+    pub(super) fn shorten(
+        &self,
+        case: Case,
+        seed: u64,
+        care: Care,
+        violation: Violation,
+    ) -> (Case, Care, Violation) {
         let class = violation.class();
-        let still = |case: &Case| {
-            let wrong = self.run(case, seed, Care::ALL).wrong?;
-            (wrong.class() == class).then_some(wrong)
+        let still = |case: &Case, care: Care| {
+            let wrong = self.run(case, seed, care).wrong?;
+            (wrong.class() == class).then(|| (case.clone(), care, wrong))
         };
-        let (mut best, mut violation) = match still(&case) {
-            Some(wrong) => (case, wrong),
-            None => return (case, violation),
-        };
-        let mut again = true;
-        while again {
-            again = false;
-            for shorter in shorter(&best) {
-                if let Some(wrong) = still(&shorter) {
-                    (best, violation, again) = (shorter, wrong, true);
-                    break;
-                }
-            }
+        let mut best = (case, care, violation);
+        loop {
+            let next = shorter(&best.0, best.1)
+                .into_iter()
+                .find_map(|(case, care)| still(&case, care).or_else(|| still(&case, Care::ALL)));
+            let Some(next) = next else { return best };
+            best = next;
         }
-        (best, violation)
     }
 }
 
-/// All variants of the case with one element removed.
-fn shorter(case: &Case) -> Vec<Case> {
+/// All variants of the case with one element removed. The first operation to check stays the same.
+fn shorter(case: &Case, care: Care) -> Vec<(Case, Care)> {
     let without = |at: usize, change: fn(&mut Vec<Step>, usize)| {
         let mut shorter = case.clone();
         change(&mut shorter.steps, at);
-        shorter
+        let removed = usize::from(shorter.steps.len() < case.steps.len() && at < care.from);
+        (shorter, Care { from: care.from - removed, ..care })
     };
     let changes: [fn(&mut Vec<Step>, usize); 3] = [
         |steps, at| _ = steps.remove(at),
@@ -98,20 +100,21 @@ fn shorter(case: &Case) -> Vec<Case> {
         |steps, at| steps[at].crash = None,
     ];
     let all = (0..case.steps.len()).rev().flat_map(move |at| changes.map(|change| without(at, change)));
-    all.filter(|shorter| shorter != case && !shorter.steps.is_empty()).collect()
+    all.filter(|(shorter, _)| shorter != case && !shorter.steps.is_empty()).collect()
 }
 
 impl Report {
-    fn note(&mut self, shortest: Case, seed: u64, violation: Violation) {
+    fn note(&mut self, shortest: Case, seed: u64, care: Care, violation: Violation) {
         let found = self.found.entry(violation.class()).or_insert_with(|| Found {
             times: 0,
             shortest: shortest.clone(),
             seed,
+            care,
             violation: violation.clone(),
         });
         found.times += 1;
         if shortest.steps.len() < found.shortest.steps.len() {
-            (found.shortest, found.seed, found.violation) = (shortest, seed, violation);
+            (found.shortest, found.seed, found.care, found.violation) = (shortest, seed, care, violation);
         }
     }
 
@@ -126,10 +129,10 @@ impl Report {
         let mut all: Vec<(&String, &Found)> = self.found.iter().collect();
         all.sort_by_key(|(_, found)| std::cmp::Reverse(found.times));
         let mut text = String::new();
-        for (_, Found { times, shortest, seed, violation }) in &all {
+        for (_, Found { times, shortest, seed, care, violation }) in &all {
             let _ = write!(
                 text,
-                "\n{times}x step {}: {}\n    seed {seed}: {shortest}",
+                "\n{times}x step {}: {}\n    CARE='{care}' SEED={seed} CASE='{shortest}'",
                 violation.step, violation.text
             );
         }
@@ -151,9 +154,12 @@ pub(super) fn explore(next: impl Fn(u64) -> Option<(Case, Care)> + Sync) -> Repo
             report.lock().counts.add(&ran.counts);
             let Some(violation) = ran.wrong else { continue };
             let times = report.lock().found.get(&violation.class()).map_or(0, |found| found.times);
-            let (case, violation) =
-                if times < SHORTENED { contexts.shorten(case, seed, violation) } else { (case, violation) };
-            report.lock().note(case, seed, violation);
+            let (case, care, violation) = if times < SHORTENED {
+                contexts.shorten(case, seed, care, violation)
+            } else {
+                (case, care, violation)
+            };
+            report.lock().note(case, seed, care, violation);
         }
     };
     thread::scope(|scope| {

@@ -512,7 +512,7 @@ const FOUND_BY: [(Rule, u64); 8] = [
     (Rule::CompleteBeforeChanging, 4),
     (Rule::ApartInEpoch, 6),
     (Rule::KeepNewer, 9),
-    (Rule::CompleteBeforeSync, 59),
+    (Rule::CompleteBeforeSync, 131),
 ];
 
 /// If any of these rules is broken, something fails.
