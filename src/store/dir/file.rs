@@ -37,9 +37,23 @@ impl DirFile {
     /// Wraps an open descriptor and sets `O_NOATIME` on it, so that reads do not update the access time.
     /// The kernel allows that only for files owned by this process's user, and to root.
     pub fn quiet(fd: OwnedFd) -> Self {
-        // Best effort: if it is refused, reads update the access time.
-        let _ = rustix::fs::fcntl_setfl(&fd, OFlags::NONBLOCK | OFlags::NOATIME);
+        hush(&fd);
         DirFile::new(fd)
+    }
+
+    /// Reads a byte so that the store updates the access time but not the change time, by which backups
+    /// detect changed files.
+    ///
+    /// # Errors
+    /// Any error from the store.
+    pub fn count_read(&self) -> io::Result<()> {
+        let fd = self.fd();
+        // A read of another thread meanwhile may update the access time, too.
+        rustix::fs::fcntl_setfl(&fd, OFlags::NONBLOCK)?;
+        let read = retry_on_intr(|| rustix::io::pread(&*fd, &mut [0], 0));
+        hush(&fd);
+        read?;
+        Ok(())
     }
 
     /// The descriptor.
@@ -72,6 +86,11 @@ impl DirFile {
     pub fn writable(&self) -> bool {
         rustix::fs::fcntl_getfl(&*self.fd()).is_ok_and(|flags| flags.contains(OFlags::RDWR))
     }
+}
+
+/// Keeps reads from updating the access time. Best effort: it may be refused.
+fn hush(fd: &OwnedFd) {
+    let _ = rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK | OFlags::NOATIME);
 }
 
 impl BackingFile for DirFile {
