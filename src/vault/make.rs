@@ -83,7 +83,7 @@ impl Vault {
         self.files.forget(file.key);
         let stat = self.inherit(&inherited, Target::File(&file));
         match stat.and_then(|stat| stat.map_or_else(|| self.present(&raw), Ok)) {
-            Ok(stat) => Ok((There { pin, stat }, file)),
+            Ok(stat) => Ok((There::new(pin, stat), file)),
             Err(e) => {
                 self.files.release(file);
                 Err(e)

@@ -4,6 +4,7 @@ use super::{Dir, Kind, Pin, Result, Stat, StoredName, Vault, dir_lock::LockMode,
 use crate::store::Flock;
 use rustix::io::Errno;
 use std::{
+    cell::OnceCell,
     ffi::OsStr,
     io,
     sync::{Arc, atomic::Ordering},
@@ -40,6 +41,7 @@ pub struct There {
     pub pin: Pin,
     /// Its attributes when it was found.
     pub stat: Stat,
+    links_left: OnceCell<Option<u64>>,
 }
 
 impl Spot {
@@ -54,15 +56,25 @@ impl Spot {
 }
 
 impl There {
+    /// A node that was found with these attributes.
+    pub fn new(pin: Pin, stat: Stat) -> There {
+        There { pin, stat, links_left: OnceCell::new() }
+    }
+
     /// Device and inode number in the store.
     pub fn inode(&self) -> (u64, u64) {
         (self.stat.dev, self.stat.ino)
     }
 
-    /// Whether its last name is gone. Asks the store rather than the earlier attributes, because a link
-    /// may have been created meanwhile.
+    /// Whether its last name is gone. Call it after the name was removed.
     pub fn is_gone(&self) -> bool {
-        self.stat.kind == Kind::Dir || self.pin.links().map_or(self.stat.nlink <= 1, |links| links == 0)
+        self.stat.kind == Kind::Dir || self.links_left().map_or(self.stat.nlink <= 1, |links| links == 0)
+    }
+
+    /// The number of names after one was removed, if the store tells. The first call asks the store rather
+    /// than the earlier attributes, because a link may have been created meanwhile.
+    fn links_left(&self) -> Option<u64> {
+        *self.links_left.get_or_init(|| self.pin.links().ok())
     }
 }
 
@@ -78,7 +90,7 @@ impl Vault {
             Ok(node) => {
                 let stat =
                     self.with_target_len(self.present(&node.stat_behind()?)?, || Ok(node.readlink()?))?;
-                Some(There { pin: Pin::new(node), stat })
+                Some(There::new(Pin::new(node), stat))
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Err(e.into()),
@@ -218,8 +230,8 @@ impl Vault {
     /// data need not be stored.
     fn name_went(&self, there: &There, dir: &Dir, name: &OsStr) {
         match there.stat.kind {
-            Kind::File => match there.pin.links() {
-                Ok(0) => {
+            Kind::File => match there.links_left() {
+                Some(0) => {
                     self.list_of_file_went(there.pin.node(), &dir.store);
                     self.file_went(there.pin.node(), dir, name);
                     self.files.forget(there.inode());

@@ -142,7 +142,7 @@ fn a_name_that_moved_since_it_was_found_is_not_noted() {
 fn made_nameless(inodes: &Inodes, ino: u64) -> Id {
     let f = Fixture::new();
     let (there, _) = f.vault.create_nameless(&f.vault.root(), NewNode::plain(0o644, 0, 0)).unwrap();
-    inodes.made_nameless(There { stat: stat(ino, Kind::File, 0), ..there })
+    inodes.made_nameless(There::new(there.pin, stat(ino, Kind::File, 0)))
 }
 
 #[test]
