@@ -153,10 +153,10 @@ fn intact(then: Then, path: &Path, sure: &[u8], last: &[u8]) -> u64 {
 /// With its write-back cache, the kernel keeps the size that the file would have had until the file is opened
 /// after the release of its last handle, which the kernel sends later. Its last write-back may succeed after
 /// all, and then the size is right.
-fn wait_for_true_size(path: &Path) {
+fn wait_for_true_size(path: &Path, written: usize) {
     let end = Instant::now() + Duration::from_secs(5);
     let size = || File::open(path).and_then(|file| file.metadata()).expect("stat").len();
-    while size() == (SURE + MORE) as u64 && Instant::now() < end {}
+    while size() == written as u64 && Instant::now() < end {}
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_full_store_is_said_and_loses_nothing_that_was_confirmed() {
             file.sync_all().unwrap_or_else(|e| panic!("{what}: {e}"));
             drop(file);
             if way != Way::Mapped {
-                wait_for_true_size(&path);
+                wait_for_true_size(&path, SURE + MORE);
             }
             sizes.push(go_on(then, &path, &sure, &last));
         }
@@ -233,9 +233,7 @@ fn what_did_not_fit_is_not_shown_for_long() {
     assert_eq!(failed.expect_err("no room").kind(), ErrorKind::StorageFull);
     fs::remove_file(&ballast).expect("remove");
     drop(file);
-    // As in `wait_for_true_size`.
-    let end = Instant::now() + Duration::from_secs(5);
-    while fs::read(&path).expect("read").len() == bytes.len() && Instant::now() < end {}
+    wait_for_true_size(&path, bytes.len());
     let size = fs::metadata(&path).expect("stat").len();
     let mount = mount.remount();
     assert_eq!(fs::metadata(mount.join("file")).expect("stat").len(), size, "it shows what was never stored");
