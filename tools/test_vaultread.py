@@ -24,6 +24,7 @@ PROVE = "PROVE" in os.environ
 KEY = bytes(range(64))
 CIPHERS = ("aes-128-ctr", "aes-192-ctr", "aes-256-ctr", "kuznyechik-ctr")
 INTEGRITY = ("kmac128", "kmac256", "turboshake128x4")
+NAMES = ("encrypted", "encrypted-short", "plain")
 
 
 def pattern(length, seed=0):
@@ -187,7 +188,7 @@ class Matrix(Case):
     def test_every_kind(self):
         for cipher in CIPHERS:
             for integrity in INTEGRITY:
-                names = "plain" if (CIPHERS.index(cipher) + INTEGRITY.index(integrity)) % 3 == 0 else "encrypted"
+                names = NAMES[(CIPHERS.index(cipher) + INTEGRITY.index(integrity)) % 3]
                 with self.subTest(cipher=cipher, integrity=integrity, names=names):
                     self.one_kind("--cipher", cipher, "--integrity", integrity, "--names", names)
 
@@ -196,7 +197,8 @@ class Matrix(Case):
         root = place.mount()
         os.mkdir(f"{root}/directory")
         for name, content in {"empty": b"", "one": b"x", "chunk": pattern(4096), "chunks": pattern(9000, 3),
-                              "l" * 161: b"long", "warpcrypt.own": b"escaped", "m" * 16: b"16", "directory/ä": b"inner"}.items():
+                              "l" * 161: b"long", "l" * 160: b"160", "s" * 81: b"81", "s" * 80: b"80", "m" * 16: b"16",
+                              "warpcrypt.own": b"escaped", "directory/ä": b"inner"}.items():
             with open(f"{root}/{name}", "wb") as file:
                 file.write(content)
         with open(f"{root}/sparse", "wb") as file:
@@ -317,7 +319,7 @@ class Rotated(Case):
         for round_ in range(30 if PROVE else 3):
             with self.subTest(round=round_):
                 choice = random.Random(round_)
-                place, expected = self.furnished("--names", "plain" if round_ % 3 == 2 else "encrypted")
+                place, expected = self.furnished("--names", NAMES[round_ % 3])
                 unfinished += self.begin(place, choice.choice((0, 0.01, 0.03)))
                 found, damaged = read_tree(self.vault(place))
                 self.assertEqual((damaged, found), (0, expected))
@@ -606,8 +608,8 @@ def shown_tree(root):
 class Nodes(Case):
     """One byte outside file contents is changed: all commands agree on the verdict."""
 
-    def small_vault(self):
-        place = self.place()
+    def small_vault(self, *options):
+        place = self.place(*options)
         root = place.mount()
         with open(f"{root}/file", "wb") as file:
             file.write(b"content")
@@ -696,6 +698,17 @@ class Nodes(Case):
                 file.write(b"x")
             self.assertEqual(self.agree(place, name), (True, False))
             os.unlink(path)
+
+    def test_names_of_every_form_by_length(self):
+        for mode, lengths in (("encrypted", (43, 128, 150, 235)), ("encrypted-short", (43, 128))):
+            place = self.small_vault("--names", mode)
+            for length in (42, 43, 127, 128, 129, 150, 235, 236):
+                path = os.path.join(place.store, "A" * length)
+                with open(path, "wb") as file:
+                    file.write(b"x")
+                with self.subTest(mode=mode, length=length):
+                    self.assertEqual(self.agree(place, f"{length} bytes"), (True, length in lengths))
+                os.unlink(path)
 
     def test_links_and_attributes(self):
         place = self.small_vault()

@@ -615,7 +615,7 @@ class Config:
         self.generation = _number(value["generation"], 1, 1 << 63)
         self.cipher = _one_of(value["cipher"], CIPHERS)
         self.integrity = _one_of(value["integrity"], INTEGRITY)
-        self.names = _one_of(value["names"], ("encrypted", "plain"))
+        self.names = _one_of(value["names"], MAX_SHORT)
         self.key_generation = _number(value["key_generation"], 0, 1 << 32)
         former, slots = value["former_keys"], value["slots"]
         if not isinstance(former, list) or len(former) > 1 or not isinstance(slots, list) or not 1 <= len(slots) <= 32:
@@ -1157,8 +1157,9 @@ def _salvaged(stored, keys, chunk, slots, lengths):
 
 OWN, LONG, PLAIN, LINK = b"warpcrypt.", b"warpcrypt.long.", b"warpcrypt.plain.", b"warpcrypt.link."
 REWRITE = b"warpcrypt.rewrite."
-MAX_NAME, MAX_SHORT, MAX_TARGET, MAX_SHORT_TARGET, MAX_LIST = 255, 160, 4095, 3039, 1 << 20
-STORED_LENGTHS = [-(-4 * (16 * blocks + 16) // 3) for blocks in range(10, 0, -1)]
+MAX_NAME, MAX_TARGET, MAX_SHORT_TARGET, MAX_LIST = 255, 4095, 3039, 1 << 20
+# Maximum length of a name without a sidecar.
+MAX_SHORT = {"encrypted": 160, "encrypted-short": 80, "plain": 255}
 NODE_KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link", stat.S_IFIFO: "p",
               stat.S_IFSOCK: "s", stat.S_IFCHR: "c", stat.S_IFBLK: "b"}
 
@@ -1430,7 +1431,7 @@ class Vault:
                     raise Damage("a long name of another sidecar")
             text = siv_open(self.config.cipher, subkey(master, "names"), [directory.id], sealed)
             name = checked_name(unpadded(text))
-            if (len(name) > MAX_SHORT) != is_long:
+            if (len(name) > MAX_SHORT[self.config.names]) != is_long:
                 raise Damage("a name in the wrong form")
             return name, master
 
@@ -1440,9 +1441,10 @@ class Vault:
         """Whether a name that does not authenticate belongs to another program, which is not damage."""
         if self.config.names == "plain" or stored.startswith(LONG):
             return False
-        if len(stored) not in STORED_LENGTHS:
+        lengths = [-(-4 * (16 * blocks + 16) // 3) for blocks in range(MAX_SHORT[self.config.names] // 16, 0, -1)]
+        if len(stored) not in lengths:
             return True
-        for length in STORED_LENGTHS:
+        for length in lengths:
             for at in range(len(stored) - length + 1 if length < len(stored) else 0):
                 try:
                     if self._name(directory, stored[at:at + length]):
@@ -1469,7 +1471,7 @@ class Vault:
         fd = open_at(directory.fd, entry.stored, os.O_DIRECTORY)
         try:
             dir_id = self._directory_id(fd)
-            if dir_id is None and self.config.names == "encrypted":
+            if dir_id is None and self.config.names != "plain":
                 own = [n for n in os.listdir(b"/proc/self/fd/%d" % fd) if not n.startswith(OWN) or n.startswith(LONG)]
                 if any(not stat.S_ISDIR(os.stat(n, dir_fd=fd, follow_symlinks=False).st_mode) for n in own):
                     raise Damage("entries without a directory id")

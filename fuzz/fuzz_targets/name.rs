@@ -22,6 +22,7 @@ use warpcrypt_fuzz::{Edit, base64, edited};
 
 struct Keys {
     encrypted: NameKeys,
+    short: NameKeys,
     plain: NameKeys,
     ids: DirIdKey,
     /// The two keys that `encrypted` contains.
@@ -35,6 +36,7 @@ static KEYS: LazyLock<Keys> = LazyLock::new(|| {
     let long = subkey(&master, keys::LONG_NAMES);
     Keys {
         encrypted: NameKeys::derive(&master, cipher, NameMode::Encrypted),
+        short: NameKeys::derive(&master, cipher, NameMode::EncryptedShort),
         plain: NameKeys::derive(&master, cipher, NameMode::Plain),
         ids: DirIdKey::derive(&master),
         sealing: SivKey::new(cipher, &subkey(&master, keys::NAMES)),
@@ -46,7 +48,7 @@ const DIR: DirId = DirId([2; 16]);
 
 fuzz_target!(|parts: (&[u8], Vec<Edit>, Vec<Edit>)| {
     let (name, edits, more) = parts;
-    for keys in [&KEYS.encrypted, &KEYS.plain] {
+    for keys in [&KEYS.encrypted, &KEYS.short, &KEYS.plain] {
         canonical(keys, name, None);
         canonical(keys, name, Some(&edited(name, &edits)));
         let Ok(encoded) = keys.encode(&DIR, name) else { continue };
@@ -56,9 +58,11 @@ fuzz_target!(|parts: (&[u8], Vec<Edit>, Vec<Edit>)| {
         canonical(keys, &edited(&encoded.stored, &edits), sidecar.as_deref());
     }
     let sealed = KEYS.sealing.seal(&[&DIR.0], name);
-    canonical(&KEYS.encrypted, base64(&sealed).as_bytes(), None);
     let long = LONG.to_owned() + &base64(&KEYS.hash.digest(&[&sealed]));
-    canonical(&KEYS.encrypted, long.as_bytes(), Some(&sealed));
+    for keys in [&KEYS.encrypted, &KEYS.short] {
+        canonical(keys, base64(&sealed).as_bytes(), None);
+        canonical(keys, long.as_bytes(), Some(&sealed));
+    }
 
     let id = KEYS.ids.encode(&DIR);
     let changed = edited(&id, &edits);

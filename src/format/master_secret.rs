@@ -144,6 +144,7 @@ fn names_number(names: NameMode) -> u8 {
     match names {
         NameMode::Encrypted => 1,
         NameMode::Plain => 2,
+        NameMode::EncryptedShort => 3,
     }
 }
 

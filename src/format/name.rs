@@ -53,34 +53,71 @@ pub const PLAIN: &str = "warpcrypt.plain.";
 const FILES: [&str; 5] = [CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, LOCK_FILE, TIMES_FILE];
 /// Maximum length of a name in bytes, plain or stored.
 pub const NAME_MAX: usize = 255;
-/// Maximum length in bytes of a name that is stored without a sidecar.
-pub const SHORT_MAX: usize = 160;
+/// Maximum length in bytes of an encrypted name that is stored without a sidecar.
+const SHORT_MAX: usize = 160;
+/// As `SHORT_MAX`, for [`NameMode::EncryptedShort`].
+const SHORTER_MAX: usize = 80;
+/// Maximum length in bytes of a name in eCryptfs.
+const ECRYPTFS_MAX: usize = 143;
 
 /// Size in bytes of the hash in a long stored name.
 const HASH: usize = 32;
 
-const _: () = assert!(base64_len(SHORT_MAX + SivKey::OVERHEAD) <= NAME_MAX);
-const _: () = assert!(base64_len(SHORT_MAX + 16 + SivKey::OVERHEAD) > NAME_MAX);
+const _: () = assert!(short_len(SHORT_MAX) <= NAME_MAX && short_len(SHORT_MAX + 1) > NAME_MAX);
+const _: () = assert!(short_len(SHORTER_MAX) <= ECRYPTFS_MAX && short_len(SHORTER_MAX + 1) > ECRYPTFS_MAX);
 
 /// How a vault stores names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NameMode {
     /// Encrypted and authenticated.
     Encrypted,
+    /// As `Encrypted`, with stored names of at most 128 bytes, for stores that refuse longer ones.
+    EncryptedShort,
     /// Stored as they are: neither hidden nor protected.
     Plain,
 }
 
 impl NameMode {
     /// All modes.
-    pub const ALL: [NameMode; 2] = [NameMode::Encrypted, NameMode::Plain];
+    pub const ALL: [NameMode; 3] = [NameMode::Encrypted, NameMode::EncryptedShort, NameMode::Plain];
 
     /// The mode's name in the configuration and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             NameMode::Encrypted => "encrypted",
+            NameMode::EncryptedShort => "encrypted-short",
             NameMode::Plain => "plain",
         }
+    }
+
+    /// Whether names are encrypted.
+    pub fn is_encrypted(self) -> bool {
+        match self {
+            NameMode::Encrypted | NameMode::EncryptedShort => true,
+            NameMode::Plain => false,
+        }
+    }
+
+    /// Maximum length in bytes of a name that is stored without a sidecar.
+    pub fn short_max(self) -> usize {
+        match self {
+            NameMode::Encrypted => SHORT_MAX,
+            NameMode::EncryptedShort => SHORTER_MAX,
+            NameMode::Plain => NAME_MAX,
+        }
+    }
+
+    /// Length in bytes of the longest stored name.
+    pub fn stored_max(self) -> usize {
+        match self {
+            NameMode::Encrypted | NameMode::EncryptedShort => short_len(self.short_max()),
+            NameMode::Plain => NAME_MAX,
+        }
+    }
+
+    /// Lengths in bytes of encrypted stored names without a sidecar, longest first.
+    fn short_lengths(self) -> impl Iterator<Item = usize> {
+        (1..=self.short_max() / 16).rev().map(|blocks| short_len(blocks * 16))
     }
 }
 
@@ -143,7 +180,12 @@ impl NameKeys {
 
     /// Whether a stored name is valid only under its directory's id.
     pub fn depend_on_directory(&self) -> bool {
-        self.mode == NameMode::Encrypted
+        self.mode.is_encrypted()
+    }
+
+    /// Whether an entry with this plaintext name has a sidecar.
+    pub fn needs_sidecar(&self, name: &[u8]) -> bool {
+        name.len() > self.mode.short_max()
     }
 
     /// Encodes `name` for the directory with this id.
@@ -156,7 +198,7 @@ impl NameKeys {
             return encode_plain(name);
         }
         let sealed = self.siv.seal(&[&dir.0], &pad16(name));
-        if name.len() <= SHORT_MAX {
+        if !self.needs_sidecar(name) {
             return Ok(Encoded { stored: to_base64(&sealed).into_bytes(), sidecar: None });
         }
         Ok(Encoded { stored: self.long_name(&sealed).into_bytes(), sidecar: Some(sealed) })
@@ -199,7 +241,7 @@ impl NameKeys {
         }
         match self.mode {
             NameMode::Plain if stored.starts_with(PLAIN.as_bytes()) => Class::Entry,
-            NameMode::Encrypted if is_long(stored) => Class::Long,
+            NameMode::Encrypted | NameMode::EncryptedShort if is_long(stored) => Class::Long,
             _ => Class::Own,
         }
     }
@@ -210,8 +252,8 @@ impl NameKeys {
         match self.classify(stored) {
             // The characters are not checked: a damaged name should not be mistaken for another
             // program's file.
-            Class::Entry if self.mode == NameMode::Encrypted => {
-                short_lengths().any(|len| stored.len() == len)
+            Class::Entry if self.mode.is_encrypted() => {
+                self.mode.short_lengths().any(|len| stored.len() == len)
             }
             Class::Own if stored.starts_with(LONG.as_bytes()) => {
                 stored.strip_suffix(SIDECAR.as_bytes()).is_some_and(is_long)
@@ -226,11 +268,26 @@ impl NameKeys {
         }
     }
 
+    /// Parts of a stray file's name that have the length and alphabet of an encrypted stored name, longest
+    /// first. A program that copied an entry may have added text before or after its name. Long names are
+    /// found by their hash, because some programs insert text before the last dot of the name and so split
+    /// the prefix from the hash.
+    pub fn stored_names_in(&self, stray: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+        let is_alphabet =
+            |part: &&[u8]| part.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte));
+        let is_long = stray.windows(LONG.len() - 1).any(|part| part == &LONG.as_bytes()[..LONG.len() - 1]);
+        let hashes = is_long.then(|| stray.windows(base64_len(HASH))).into_iter().flatten();
+        let hashes = hashes.filter(is_alphabet).map(|hash| [LONG.as_bytes(), hash].concat());
+        let short = self.mode.short_lengths();
+        let short = short.flat_map(move |len| stray.windows(len).filter(is_alphabet).map(<[u8]>::to_vec));
+        hashes.chain(short)
+    }
+
     fn open(&self, dir: &DirId, sealed: &[u8], long: bool) -> Result<Vec<u8>, NameError> {
         let padded = self.siv.open(&[&dir.0], sealed).map_err(|_| NameError::Forged)?;
         let name = unpad16(&padded).ok_or(NameError::Forged)?;
         // A name must have only one stored form: otherwise two entries could have the same name.
-        if (name.len() > SHORT_MAX) == long { Ok(name.to_vec()) } else { Err(NameError::Forged) }
+        if self.needs_sidecar(name) == long { Ok(name.to_vec()) } else { Err(NameError::Forged) }
     }
 
     fn long_name(&self, sealed: &[u8]) -> String {
@@ -241,20 +298,6 @@ impl NameKeys {
 /// Name of the sidecar for a long stored name.
 pub fn sidecar_name(stored: &[u8]) -> Vec<u8> {
     [stored, SIDECAR.as_bytes()].concat()
-}
-
-/// Parts of a stray file's name that have the length and alphabet of a stored name, longest first. A program
-/// that copied an entry may have added text before or after its name. Long names are found by their hash,
-/// because some programs insert text before the last dot of the name and so split the prefix from the hash.
-pub fn stored_names_in(stray: &[u8]) -> impl Iterator<Item = Vec<u8>> {
-    let is_alphabet =
-        |part: &&[u8]| part.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte));
-    let is_long = stray.windows(LONG.len() - 1).any(|part| part == &LONG.as_bytes()[..LONG.len() - 1]);
-    let hashes = is_long.then(|| stray.windows(base64_len(HASH))).into_iter().flatten();
-    let hashes = hashes.filter(is_alphabet).map(|hash| [LONG.as_bytes(), hash].concat());
-    let short =
-        short_lengths().flat_map(move |len| stray.windows(len).filter(is_alphabet).map(<[u8]>::to_vec));
-    hashes.chain(short)
 }
 
 /// The vault's own file that a file named `stored` seems to be another program's copy of: its name is
@@ -293,9 +336,9 @@ pub fn is_litter(stored: &[u8]) -> bool {
     LITTER.iter().any(|name| stored == name.as_bytes()) || is_removed_over_nfs(stored)
 }
 
-/// Lengths of stored names without a sidecar, longest first.
-fn short_lengths() -> impl Iterator<Item = usize> {
-    (1..=SHORT_MAX / 16).rev().map(|blocks| base64_len(blocks * 16 + SivKey::OVERHEAD))
+/// Length in bytes of the stored form without a sidecar of an encrypted name of `len` bytes.
+const fn short_len(len: usize) -> usize {
+    base64_len(len.next_multiple_of(16) + SivKey::OVERHEAD)
 }
 
 fn is_long(stored: &[u8]) -> bool {

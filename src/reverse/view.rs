@@ -10,7 +10,7 @@ use crate::{
     engine::CpuEngine,
     format::{
         layout::MAX_SIZE,
-        name::{CONFIG_COPY, CONFIG_FILE, Class, DIR_ID_NAME, SHORT_MAX, SIDECAR, sidecar_name},
+        name::{CONFIG_COPY, CONFIG_FILE, Class, DIR_ID_NAME, SIDECAR, sidecar_name},
     },
 };
 use rustix::{
@@ -125,7 +125,9 @@ impl View {
             return Ok(OsString::from_vec(name));
         }
         let mut found = None;
-        for Listed { name, .. } in self.plain.list(dir)?.into_iter().filter(|l| l.name.len() > SHORT_MAX) {
+        let mut listed = self.plain.list(dir)?;
+        listed.retain(|entry| self.keys.names.needs_sidecar(&entry.name));
+        for Listed { name, .. } in listed {
             let Ok(encoded) = self.keys.names.encode(&id, &name) else { continue };
             if encoded.stored == stored {
                 found = Some(name.clone());

@@ -12,7 +12,7 @@ use crate::{
     format::{
         dir_id::DirId,
         former_list::Listed as Accepted,
-        name::{Class, LONG, LOST, NameError, TEMPORARY, sidecar_name, stored_names_in},
+        name::{Class, LONG, LOST, NameError, TEMPORARY, sidecar_name},
     },
     store::{BackingFile, DirFile, Listed, StoreDir},
 };
@@ -145,10 +145,12 @@ impl Vault {
     /// names to copies.
     pub(super) fn named_after(&self, dir: &Dir, stray: &OsStr) -> Option<OsString> {
         let id = dir.id().ok()?;
-        if !self.keys().names.depend_on_directory() {
+        let keys = self.keys();
+        if !keys.names.depend_on_directory() {
             return None; // Any name could be a stored one.
         }
-        stored_names_in(stray.as_bytes()).filter(|stored| stored != stray.as_bytes()).find_map(|stored| {
+        let candidates = keys.names.stored_names_in(stray.as_bytes());
+        candidates.filter(|stored| stored != stray.as_bytes()).find_map(|stored| {
             let sidecar = match stored.starts_with(LONG.as_bytes()) {
                 true => Some(read_small(dir, OsStr::from_bytes(&sidecar_name(&stored))).ok()?),
                 false => None,

@@ -500,12 +500,14 @@ fn a_change_time() {
 
 #[test]
 fn lengths_of_names_and_links() {
-    let names = NameKeys::derive(&master(), Cipher::Aes256, NameMode::Encrypted);
-    for row in table("name lengths") {
-        let encoded = names.encode(&DirId([1; 16]), &vec![b'n'; number(row[0]) as usize]).unwrap();
-        assert_eq!(encoded.stored.len() as u64, number(row[1]), "{row:?}");
-        let sidecar = encoded.sidecar.map_or("none".to_owned(), |bytes| bytes.len().to_string());
-        assert_eq!(sidecar, row[2], "{row:?}");
+    for (mode, at) in [(NameMode::Encrypted, 1), (NameMode::EncryptedShort, 3)] {
+        let names = NameKeys::derive(&master(), Cipher::Aes256, mode);
+        for row in table("name lengths") {
+            let encoded = names.encode(&DirId([1; 16]), &vec![b'n'; number(row[0]) as usize]).unwrap();
+            assert_eq!(encoded.stored.len() as u64, number(row[at]), "{row:?}");
+            let sidecar = encoded.sidecar.map_or("none".to_owned(), |bytes| bytes.len().to_string());
+            assert_eq!(sidecar, row[at + 1], "{row:?}");
+        }
     }
     for row in table("link lengths") {
         assert_eq!(link::stored_len(number(row[0]) as usize) as u64, number(row[1]), "{row:?}");

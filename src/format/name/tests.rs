@@ -12,15 +12,15 @@ fn decode(keys: &NameKeys, encoded: &Encoded) -> Result<Vec<u8>, NameError> {
 }
 
 #[test]
-fn names_of_every_length_survive_in_both_modes() {
-    for mode in [NameMode::Encrypted, NameMode::Plain] {
+fn names_of_every_length_survive_in_every_mode() {
+    for mode in NameMode::ALL {
         let keys = keys(mode);
         for len in 1..=NAME_MAX {
             let name: Vec<u8> = (0..len).map(|i| 128 + (i % 100) as u8).collect();
             let encoded = keys.encode(&DIR, &name).unwrap();
-            assert!(encoded.stored.len() <= NAME_MAX);
+            assert!(encoded.stored.len() <= mode.stored_max());
             assert!(!encoded.stored.contains(&b'/'));
-            let long = mode == NameMode::Encrypted && len > SHORT_MAX;
+            let long = len > mode.short_max();
             assert_eq!(encoded.sidecar.is_some(), long);
             assert_eq!(keys.classify(&encoded.stored), if long { Class::Long } else { Class::Entry });
             assert_eq!(keys.classify(&sidecar_name(&encoded.stored)) == Class::Own, long);
@@ -29,6 +29,60 @@ fn names_of_every_length_survive_in_both_modes() {
         assert_eq!(keys.encode(&DIR, &[b'x'; 256]), Err(NameError::TooLong));
         for name in [&b""[..], b".", b"..", b"a/b", b"a\0"] {
             assert_eq!(keys.encode(&DIR, name), Err(NameError::Invalid));
+        }
+    }
+}
+
+#[test]
+fn stored_names_have_their_lengths_at_every_edge() {
+    let [normal, short] = [NameMode::Encrypted, NameMode::EncryptedShort];
+    for (mode, len, stored, sidecar) in [
+        (normal, 64, 107, None),
+        (normal, 80, 128, None),
+        (normal, 81, 150, None),
+        (normal, 160, 235, None),
+        (normal, 161, 58, Some(192)),
+        (normal, 255, 58, Some(272)),
+        (short, 64, 107, None),
+        (short, 65, 128, None),
+        (short, 80, 128, None),
+        (short, 81, 58, Some(112)),
+        (short, 96, 58, Some(112)),
+        (short, 97, 58, Some(128)),
+        (short, 160, 58, Some(176)),
+        (short, 161, 58, Some(192)),
+        (short, 255, 58, Some(272)),
+    ] {
+        let encoded = keys(mode).encode(&DIR, &vec![b'n'; len]).unwrap();
+        let lengths = (encoded.stored.len(), encoded.sidecar.map(|sealed| sealed.len()));
+        assert_eq!(lengths, (stored, sidecar), "{mode:?}, {len}");
+    }
+}
+
+#[test]
+fn only_a_name_of_a_length_that_its_mode_writes_has_the_form_of_one() {
+    const UP_TO_128: [usize; 5] = [43, 64, 86, 107, 128];
+    const LONGER: [usize; 5] = [150, 171, 192, 214, 235];
+    for len in 1..=NAME_MAX {
+        let name = vec![b'A'; len];
+        let [normal, short] =
+            [NameMode::Encrypted, NameMode::EncryptedShort].map(|mode| keys(mode).has_form(&name));
+        assert_eq!(short, UP_TO_128.contains(&len), "{len}");
+        assert_eq!(normal, short || LONGER.contains(&len), "{len}");
+    }
+}
+
+#[test]
+fn a_stored_name_is_found_in_a_longer_one() {
+    for mode in [NameMode::Encrypted, NameMode::EncryptedShort] {
+        let keys = keys(mode);
+        for len in [80, 81, 160, 161] {
+            let stored = keys.encode(&DIR, &vec![b'n'; len]).unwrap().stored;
+            for around in [("", "-laptop"), ("Copy of ", ""), ("._", ".orig"), ("", "0123456789012345678901")]
+            {
+                let stray = [around.0.as_bytes(), &stored, around.1.as_bytes()].concat();
+                assert!(keys.stored_names_in(&stray).any(|found| found == stored), "{mode:?}, {len}");
+            }
         }
     }
 }
@@ -83,10 +137,16 @@ fn another_vaults_names_are_refused() {
 
 #[test]
 fn a_long_name_has_no_short_form_and_a_short_name_no_long_one() {
-    let keys = keys(NameMode::Encrypted);
-    let sealed = keys.siv.seal(&[&DIR.0], &pad16(b"short"));
-    let forged = Encoded { stored: keys.long_name(&sealed).into_bytes(), sidecar: Some(sealed) };
-    assert_eq!(decode(&keys, &forged), Err(NameError::Forged));
+    for mode in [NameMode::Encrypted, NameMode::EncryptedShort] {
+        let keys = keys(mode);
+        for len in [1, 79, 80, 81, 96, 159, 160, 161, 176] {
+            let sealed = keys.siv.seal(&[&DIR.0], &pad16(&vec![b'n'; len]));
+            let short = Encoded { stored: to_base64(&sealed).into_bytes(), sidecar: None };
+            assert_eq!(decode(&keys, &short).is_ok(), len <= mode.short_max(), "{mode:?}, {len}");
+            let long = Encoded { stored: keys.long_name(&sealed).into_bytes(), sidecar: Some(sealed) };
+            assert_eq!(decode(&keys, &long).is_ok(), len > mode.short_max(), "{mode:?}, {len}");
+        }
+    }
 }
 
 #[test]
@@ -142,7 +202,7 @@ fn copies_of_own_files_are_told_from_them() {
         ("warpcrypt.other", None),
     ] {
         assert_eq!(copied_from(name.as_bytes()), own, "{name}");
-        for mode in [NameMode::Encrypted, NameMode::Plain] {
+        for mode in NameMode::ALL {
             let keys = keys(mode);
             assert!(
                 !keys.has_form(name.as_bytes()) || keys.classify(name.as_bytes()) == Class::Entry,
@@ -172,19 +232,24 @@ fn what_nfs_clients_keep_has_their_names() {
 
 proptest! {
     #[test]
-    fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), pick in 0..4_usize) {
+    fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), pick in 0..4_usize,
+                                 mode in 0..NameMode::ALL.len()) {
         let prefix = ["", LONG, PLAIN, RESERVED][pick].as_bytes();
         let stored = [prefix, &bytes].concat();
-        let keys = keys(NameMode::Encrypted);
-        prop_assert!(keys.decode(&DIR, &stored, None).is_err());
-        prop_assert!(keys.decode(&DIR, &stored, Some(&bytes)).is_err());
-        prop_assert!(keys.decode(&DIR, to_base64(&bytes).as_bytes(), None).is_err());
-        let _ = super::NameKeys::decode(&self::keys(NameMode::Plain), &DIR, &stored, None);
+        let mode = NameMode::ALL[mode];
+        let keys = keys(mode);
+        for result in [
+            keys.decode(&DIR, &stored, None),
+            keys.decode(&DIR, &stored, Some(&bytes)),
+            keys.decode(&DIR, to_base64(&bytes).as_bytes(), None),
+        ] {
+            prop_assert!(!mode.is_encrypted() || result.is_err());
+        }
     }
 
     #[test]
-    fn any_name_that_encodes_decodes(name in prop::collection::vec(any::<u8>(), 0..300), plain in any::<bool>()) {
-        let keys = keys(if plain { NameMode::Plain } else { NameMode::Encrypted });
+    fn any_name_that_encodes_decodes(name in prop::collection::vec(any::<u8>(), 0..300), mode in 0..NameMode::ALL.len()) {
+        let keys = keys(NameMode::ALL[mode]);
         if let Ok(encoded) = keys.encode(&DIR, &name) {
             prop_assert_eq!(decode(&keys, &encoded), Ok(name));
         }

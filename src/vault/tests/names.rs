@@ -1,5 +1,8 @@
 use super::*;
-use crate::vault::Target;
+use crate::{
+    format::name::SIDECAR,
+    vault::{Origin, Target},
+};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 const SCRIPTS: [&str; 10] = [
@@ -34,7 +37,7 @@ fn names_in_many_scripts_survive_a_remount() {
 
 #[test]
 fn every_byte_but_slash_and_zero_is_part_of_a_name() {
-    for mode in [NameMode::Encrypted, NameMode::Plain] {
+    for mode in NameMode::ALL {
         let f = Fixture::with(mode);
         let mut expected = Vec::new();
         for byte in (1..=255).filter(|&b| b != b'/') {
@@ -60,25 +63,94 @@ fn what_is_no_name_is_refused() {
 
 #[test]
 fn names_of_every_length_are_made_found_listed_and_removed() {
-    let f = Fixture::new();
-    let dir = f.mkdir(&f.root(), "d");
-    let names: Vec<String> = (1..=255).map(|len| "n".repeat(len)).collect();
-    for name in &names {
-        f.touch(&dir, name).unwrap();
-        assert_eq!(errno(f.touch(&dir, name)), Some(Errno::EXIST));
+    for mode in NameMode::ALL {
+        let f = Fixture::with(mode);
+        let dir = f.mkdir(&f.root(), "d");
+        let names: Vec<String> = (1..=255).map(|len| "n".repeat(len)).collect();
+        for name in &names {
+            f.touch(&dir, name).unwrap();
+            assert_eq!(errno(f.touch(&dir, name)), Some(Errno::EXIST));
+        }
+        assert_eq!(f.names(&dir).len(), 255);
+        let stored = raw_names(&f.stored(&f.root(), "d"));
+        assert_eq!(stored.iter().map(|name| name.len()).max(), Some(mode.stored_max()));
+        for name in &names {
+            assert!(f.ino(&dir, name).is_some());
+        }
+        for name in &names {
+            f.vault.unlink_name(&dir, OsStr::new(name)).unwrap();
+            assert_eq!(f.ino(&dir, name), None);
+        }
+        assert_eq!(f.names(&dir), Vec::<OsString>::new());
+        // No sidecar outlives its name.
+        assert_eq!(raw_names(&f.stored(&f.root(), "d")), ["warpcrypt.dir"]);
+        f.vault.rmdir_name(&f.root(), OsStr::new("d")).unwrap();
     }
-    assert_eq!(f.names(&dir).len(), 255);
-    for name in &names {
-        assert!(f.ino(&dir, name).is_some());
+}
+
+#[test]
+fn every_kind_of_node_is_renamed_between_the_short_form_and_the_long_one() {
+    for mode in [NameMode::Encrypted, NameMode::EncryptedShort] {
+        let [short, long] = [mode.short_max(), mode.short_max() + 1];
+        for (from, to) in [(short, short), (short, long), (long, short), (long, long)] {
+            let f = Fixture::with(mode);
+            let root = f.root();
+            let name = |letter: &str, len| letter.repeat(len);
+            f.touch(&root, name("f", from)).unwrap();
+            let (file, _) = f.vault.lookup(&root, OsStr::new(&name("f", from))).unwrap();
+            f.vault.link(Target::Entry(&root, &file), &root, OsStr::new(&name("h", to))).unwrap();
+            let target = name("t", long);
+            f.vault.symlink(&root, OsStr::new(&name("l", from)), OsStr::new(&target), node(0o777)).unwrap();
+            f.touch(&f.mkdir(&root, &name("d", from)), name("i", from)).unwrap();
+            let ino = f.ino(&root, name("f", from));
+            for (old, new) in [("f", "F"), ("l", "L"), ("d", "D")] {
+                let (old, new) = (name(old, from), name(new, to));
+                let [old, new] = [&old, &new].map(|name| (&*root, OsStr::new(name)));
+                f.vault.rename_name(old, new, RenameMode::NoReplace).unwrap();
+            }
+
+            let f = f.reopen();
+            let root = f.root();
+            let names = ["D", "F", "L", "h"].map(|letter| OsString::from(name(letter, to)));
+            assert_eq!(f.names(&root), names);
+            assert_eq!((f.ino(&root, name("F", to)), f.ino(&root, name("h", to))), (ino, ino));
+            let (link, _) = f.vault.lookup(&root, OsStr::new(&name("L", to))).unwrap();
+            assert_eq!(f.vault.readlink(&root, &link).unwrap(), *target);
+            let (stored, _) = f.vault.lookup(&root, OsStr::new(&name("D", to))).unwrap();
+            assert_eq!(f.names(&f.vault.open_dir(&root, &stored).unwrap()), [name("i", from).as_str()]);
+            let sidecars = |dir: &Path| {
+                let ends = |name: &OsString| name.as_bytes().ends_with(SIDECAR.as_bytes());
+                raw_names(dir).into_iter().filter(ends).count()
+            };
+            assert_eq!(sidecars(f.dir.path()), if to == long { names.len() } else { 0 }, "{mode:?}");
+            for letter in ["F", "L", "h"] {
+                f.vault.unlink_name(&root, OsStr::new(&name(letter, to))).unwrap();
+            }
+            assert_eq!(sidecars(f.dir.path()), usize::from(to == long), "{mode:?}");
+        }
     }
-    for name in &names {
-        f.vault.unlink_name(&dir, OsStr::new(name)).unwrap();
-        assert_eq!(f.ino(&dir, name), None);
+}
+
+#[test]
+fn names_longer_than_any_that_the_vault_writes_are_strays() {
+    for (mode, damaged, strays) in [(NameMode::Encrypted, 3, 3), (NameMode::EncryptedShort, 1, 5)] {
+        let f = Fixture::with(mode);
+        let name = "n".repeat(mode.short_max());
+        let dir = f.mkdir(&f.root(), "d");
+        f.touch(&dir, &name).unwrap();
+        let store = f.stored(&f.root(), "d");
+        let copied = f.stored(&dir, &name).into_os_string().into_string().unwrap() + "0123456789";
+        std::fs::write(copied, "").unwrap();
+        for len in [127, 128, 129, 150, 235, 236] {
+            std::fs::write(store.join("A".repeat(len)), "").unwrap();
+        }
+        let contents = f.vault.inspect_dir(&dir).unwrap();
+        assert_eq!((contents.damaged.len(), contents.strays.len()), (damaged, strays + 1), "{mode:?}");
+        let is_copy = |origin: &Origin| matches!(origin, Origin::CopyOf(of) if *of == *name);
+        assert_eq!(contents.strays.iter().filter(|(_, origin)| is_copy(origin)).count(), 1, "{mode:?}");
+        assert_eq!(f.names(&dir), [OsString::from(&name)]);
+        assert_eq!(f.vault.left_out(), damaged, "{mode:?}");
     }
-    assert_eq!(f.names(&dir), Vec::<OsString>::new());
-    // No sidecar outlives its name.
-    assert_eq!(raw_names(&f.stored(&f.root(), "d")), ["warpcrypt.dir"]);
-    f.vault.rmdir_name(&f.root(), OsStr::new("d")).unwrap();
 }
 
 #[test]

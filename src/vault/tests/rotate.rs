@@ -173,7 +173,7 @@ fn nothing_is_left_over(f: &Fixture) {
 
 #[test]
 pub(super) fn everything_stays_what_it_was() {
-    for names in [NameMode::Encrypted, NameMode::Plain] {
+    for names in NameMode::ALL {
         let f = Fixture::with(names);
         furnish(&f);
         let before = everything(&f.vault);
