@@ -115,6 +115,17 @@ impl NameMode {
         }
     }
 
+    /// Maximum length in bytes of a name in a store whose own names have at most `store_max` bytes.
+    pub fn name_max(self, store_max: usize) -> usize {
+        match self {
+            NameMode::Encrypted | NameMode::EncryptedShort if store_max < self.stored_max() => {
+                (1..=self.short_max()).rev().find(|&len| short_len(len) <= store_max).unwrap_or(0)
+            }
+            NameMode::Encrypted | NameMode::EncryptedShort => NAME_MAX,
+            NameMode::Plain => store_max.min(NAME_MAX),
+        }
+    }
+
     /// Lengths in bytes of encrypted stored names without a sidecar, longest first.
     fn short_lengths(self) -> impl Iterator<Item = usize> {
         (1..=self.short_max() / 16).rev().map(|blocks| short_len(blocks * 16))
@@ -181,6 +192,11 @@ impl NameKeys {
     /// Whether a stored name is valid only under its directory's id.
     pub fn depend_on_directory(&self) -> bool {
         self.mode.is_encrypted()
+    }
+
+    /// As [`NameMode::name_max`].
+    pub fn name_max(&self, store_max: usize) -> usize {
+        self.mode.name_max(store_max)
     }
 
     /// Whether an entry with this plaintext name has a sidecar.

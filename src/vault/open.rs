@@ -356,6 +356,8 @@ impl Vault {
     /// free can be allocated at once.
     pub fn statfs(&self) -> Result<StatFs> {
         let space = self.root.store.space()?;
+        // Some FUSE filesystems report 0.
+        let store_max = if space.f_namemax == 0 { NAME_MAX } else { space.f_namemax as usize };
         let contents = |blocks: u64| {
             layout::room_for_contents(blocks.saturating_mul(space.f_frsize)) / space.f_frsize.max(1)
         };
@@ -366,7 +368,7 @@ impl Vault {
             files: space.f_files,
             ffree: space.f_ffree,
             bsize: u32::try_from(space.f_bsize).unwrap_or(u32::MAX),
-            namelen: NAME_MAX as u32,
+            namelen: self.keys().names.name_max(store_max) as u32,
             frsize: u32::try_from(space.f_frsize).unwrap_or(u32::MAX),
         })
     }

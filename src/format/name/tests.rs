@@ -88,6 +88,32 @@ fn a_stored_name_is_found_in_a_longer_one() {
 }
 
 #[test]
+fn the_limit_of_names_follows_from_that_of_the_store() {
+    let [normal, short, plain] = [NameMode::Encrypted, NameMode::EncryptedShort, NameMode::Plain];
+    for (mode, store, limit) in [
+        (normal, 1530, 255),
+        (normal, 255, 255),
+        (normal, 235, 255),
+        (normal, 234, 144),
+        (normal, 189, 112),
+        (normal, 143, 80),
+        (normal, 42, 0),
+        (short, 255, 255),
+        (short, 143, 255),
+        (short, 129, 255),
+        (short, 128, 255),
+        (short, 127, 64),
+        (short, 43, 16),
+        (short, 42, 0),
+        (plain, 1530, 255),
+        (plain, 255, 255),
+        (plain, 143, 143),
+    ] {
+        assert_eq!(mode.name_max(store), limit, "{mode:?} in a store with names of {store} bytes");
+    }
+}
+
+#[test]
 fn a_name_is_stored_the_same_way_in_one_directory_and_another_way_in_the_next() {
     let keys = keys(NameMode::Encrypted);
     for name in [&b"short"[..], &[b'l'; 200]] {
