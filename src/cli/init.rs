@@ -11,7 +11,10 @@ use super::{
     tell, vaults,
 };
 use crate::{
-    format::{config::Settings, name::RESERVED},
+    format::{
+        config::Settings,
+        name::{NameMode, RESERVED},
+    },
     vault::{NewPlace, OpenError},
 };
 use rustix::fs::{Access, access};
@@ -26,12 +29,14 @@ pub fn run(args: &InitArgs) -> Outcome {
     require_place(&args.vault)?;
     let unlock = password::first(&args.secret, args.both)?;
     let place = NewPlace::at(&args.vault).map_err(vaults::explain)?;
+    let names = place.fitting(args.names).map_err(vaults::explain).inspect_err(|_| place.unmake())?;
+    let settings = Settings { names, ..settings };
     let interrupt = Interrupt::watch()?;
     let spinner = Spinner::start("deriving the key");
     let made = vaults::make(&place, settings, &unlock, args.cost.cost());
     drop(spinner);
     made.and_then(|()| interrupt.check()).inspect_err(|_| place.unmake())?;
-    tell(&done(args));
+    tell(&done(args, names));
     Ok(())
 }
 
@@ -69,15 +74,20 @@ fn require_place(vault: &Path) -> Outcome {
     access(to_write, Access::WRITE_OK).map_err(|e| Failure::io(to_write.display(), &e.into()))
 }
 
-fn done(args: &InitArgs) -> String {
+fn done(args: &InitArgs, names: NameMode) -> String {
     let (vault, word) = (args.vault.display(), shell_word(&args.vault));
     let prompted = matches!(
         args.secret,
         SecretArgs { password_file: None, key_file: None, password_stdin: false, password_command: None }
     );
     let forgotten = if prompted { "Without the password" } else { "Without the password or key" };
+    let changed = if names == args.names {
+        String::new()
+    } else {
+        format!("The store refuses long names, so `--names {}` was chosen.\n", names.name())
+    };
     format!(
-        "Created a vault in {vault}.\n  \
+        "Created a vault in {vault}.\n{changed}  \
          Mount it:          warpcrypt mount {word} MOUNT\n  \
          A recovery key:    warpcrypt key recovery {word}\n  \
          A backup:          warpcrypt key backup {word} FILE\n\

@@ -42,7 +42,10 @@ pub fn explain(error: OpenError) -> Failure {
         }
         OpenError::Engine(error) => return no_gpu(error),
         OpenError::Anchor(error) => return anchor::explain(error),
-        OpenError::FoldsCase(_) | OpenError::DamagedRoot(_) | OpenError::OtherVault(_) => Code::Failed,
+        OpenError::FoldsCase(_)
+        | OpenError::NamesTooShort(_)
+        | OpenError::DamagedRoot(_)
+        | OpenError::OtherVault(_) => Code::Failed,
     };
     Failure::plain(code, error)
 }

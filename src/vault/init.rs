@@ -3,6 +3,7 @@
 use super::{
     OpenError, Vault,
     config_file::{failed, in_place, put_both, read_text, write_temporary},
+    names::temporary_name,
 };
 use crate::{
     format::{
@@ -21,7 +22,10 @@ use std::{
     ffi::OsStr,
     fs::{DirBuilder, File},
     io,
-    os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
+    os::unix::{
+        ffi::{OsStrExt, OsStringExt},
+        fs::DirBuilderExt,
+    },
     path::{Path, PathBuf},
 };
 
@@ -67,6 +71,38 @@ impl NewPlace {
         let alone = store.lock(FlockOperation::LockExclusive).ok();
         let was_empty = require_free(&store, path)?;
         Ok(NewPlace { path: path.into(), store, is_new, was_empty, _alone: alone })
+    }
+
+    /// `names`, or `EncryptedShort` in place of `Encrypted` if the store refuses the longest stored names.
+    ///
+    /// # Errors
+    /// `NamesTooShort`, `ReadOnlyStore`, `Store`.
+    pub fn fitting(&self, names: NameMode) -> Result<NameMode> {
+        match names {
+            // Plain names are limited by the store.
+            NameMode::Plain => return Ok(names),
+            // Any error counts: servers report a name that is too long in different ways.
+            NameMode::Encrypted if self.try_name(names.stored_max()).is_ok() => return Ok(names),
+            NameMode::Encrypted | NameMode::EncryptedShort => {}
+        }
+        let short = NameMode::EncryptedShort;
+        match self.try_name(short.stored_max()) {
+            Ok(()) => Ok(short),
+            Err(e) if Errno::from_io_error(&e) == Some(Errno::NAMETOOLONG) => {
+                Err(OpenError::NamesTooShort(self.path.clone()))
+            }
+            Err(e) => Err(failed("cannot write to", &self.path)(e)),
+        }
+    }
+
+    /// Creates and removes a file whose name has `len` bytes. The limit that statfs reports is not always
+    /// the actual one, and a lookup of a name that is too long may just find nothing.
+    fn try_name(&self, len: usize) -> io::Result<()> {
+        let mut name = temporary_name()?.into_vec();
+        name.resize(len, b'n');
+        let name = OsStr::from_bytes(&name);
+        self.store.create_file(name, 0o600)?;
+        self.store.unlink(name)
     }
 
     /// Creates a vault there, with one key slot.

@@ -75,6 +75,9 @@ pub enum OpenError {
     /// Plain names on a filesystem that treats `a` and `A` as the same name.
     #[error("the filesystem of {} is case-insensitive and the names are not encrypted: files would overwrite one another; use another filesystem or encrypted names (to read, mount with --read-only)", .0.display())]
     FoldsCase(PathBuf),
+    /// The filesystem refuses even short stored names.
+    #[error("the filesystem of {} refuses names of 128 bytes, which encrypted names need: choose another filesystem, or --names plain", .0.display())]
+    NamesTooShort(PathBuf),
     /// A new vault was requested in a place that is not an empty directory.
     #[error("{} is not an empty directory: a vault can be created only in a new or empty directory", .0.display())]
     NotEmpty(PathBuf),

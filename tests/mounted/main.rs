@@ -29,6 +29,7 @@ mod reader;
 mod reverse;
 mod rotation;
 mod shared;
+mod short_names;
 #[path = "../support/mod.rs"]
 mod support;
 mod synced;

@@ -197,7 +197,8 @@ pub struct InitArgs {
     /// Function for authentication tags
     #[arg(long, default_value = Integrity::DEFAULT.name(), value_parser = named(Integrity::ALL, Integrity::name))]
     pub integrity: Integrity,
-    /// Whether file names are encrypted. `encrypted-short` is for stores that refuse long names, such as eCryptfs
+    /// Whether file names are encrypted. `encrypted-short` is for stores that refuse long names, such as eCryptfs,
+    /// and is chosen there automatically
     #[arg(long, default_value = NameMode::Encrypted.name(), value_parser = named(NameMode::ALL, NameMode::name))]
     pub names: NameMode,
     /// First key slot.
