@@ -186,10 +186,10 @@ impl InUse {
         if direct_io { &mut self.direct_io } else { &mut self.cached }
     }
 
-    /// Whether the size differs from the one at the last close. Another process may have changed the file
-    /// in the store.
+    /// Whether the size of a file without handles differs from the one at the last close. Another process
+    /// may have changed the file in the store. While there are handles, writes through them change the size.
     pub fn changed_since_close(&self, size: u64) -> bool {
-        self.size_at_close.is_some_and(|closed| closed != size)
+        self.is_closed() && self.size_at_close.is_some_and(|closed| closed != size)
     }
 
     /// Called when a size change begins.

@@ -172,8 +172,14 @@ fn accesses(dir: &Path) -> Vec<(&'static str, bool)> {
     writer.write_all(&[b'x'; 100_000]).unwrap();
     seen.push(("more came", is_new(at())));
     writer.sync_all().unwrap();
-    drop(writer);
     seen.push(("and is stored", is_new(at()) && accessed(at()) == accessed(first)));
+    tick();
+    read(OFlags::empty());
+    seen.push(("read while it is open for writing", is_new(at())));
+    writer.write_all(&[b'x'; 100_000]).unwrap();
+    writer.sync_all().unwrap();
+    // The kernel sends the release asynchronously, so the file may still be open.
+    drop(writer);
     tick();
     read(OFlags::empty());
     seen.push(("read at once", is_new(at())));
