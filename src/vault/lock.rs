@@ -45,6 +45,9 @@ const TRIES: u32 = 8;
 const LAST_OF_SEVERAL: Duration = Duration::from_secs(1);
 /// Maximum time that a caller may hold the lock only to probe it or to write the sharing holders' mark.
 pub(super) const MOMENT: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 1000 });
+/// Maximum time for which the sharing holders' mark is assumed to be still being written. A busy store may
+/// need many seconds to make it durable.
+const LONGEST_WRITE: Duration = Duration::from_secs(30);
 pub(super) const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 /// Number of times that a sharing holder looks for the mark of the first one. A caller that only probes
 /// holds the lock just briefly.
@@ -128,7 +131,9 @@ impl WriteLock {
                 }
                 // Retry on both: when `who_has` probes, the exclusive holder may already admit others.
                 Err(OpenError::Locked | OpenError::Shared)
-                    if users == Users::Several && start.elapsed() < MOMENT =>
+                    if users == Users::Several
+                        && (start.elapsed() < MOMENT
+                            || start.elapsed() < LONGEST_WRITE && has_mark_of_several(root)) =>
                 {
                     thread::sleep(BETWEEN_TRIES);
                 }
@@ -343,6 +348,12 @@ fn who_has(root: &StoreDir) -> OpenError {
         Ok(_) => OpenError::Shared,
         Err(_) => OpenError::Locked,
     }
+}
+
+/// Whether the lock file, which another process has locked, contains the mark of sharing holders. An
+/// exclusive holder replaces it immediately.
+fn has_mark_of_several(root: &StoreDir) -> bool {
+    open(root).and_then(|(fd, _)| Mark::read(&DirFile::new(fd))).is_ok_and(|mark| mark.is_of_several())
 }
 
 /// The mark of the sharing holders, in a file that this process has locked; the first of them writes it.

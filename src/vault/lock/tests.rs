@@ -103,6 +103,20 @@ fn those_who_share_a_vault_have_one_mark() {
 }
 
 #[test]
+fn a_first_sharing_holder_may_take_long_to_write_the_mark() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = StoreDir::open_path(dir.path()).unwrap();
+    let (file, _) = lock_file(&root, Users::One).unwrap();
+    let mark = Mark::put_new(&file, SEVERAL).unwrap();
+    thread::scope(|scope| {
+        let second = scope.spawn(|| WriteLock::take(&root, dir.path(), Users::Several).unwrap());
+        thread::sleep(3 * MOMENT);
+        rustix::fs::flock(&*file.fd(), Users::Several.lock()).unwrap();
+        assert_eq!(second.join().unwrap().held.lock().mark, mark);
+    });
+}
+
+#[test]
 fn what_an_older_version_left_is_understood() {
     let dir = tempfile::tempdir().unwrap();
     let root = StoreDir::open_path(dir.path()).unwrap();
