@@ -17,7 +17,7 @@ use std::{
     fs::{self, File},
     io::{BufRead, BufReader, Write},
     os::unix::{
-        fs::{chown, symlink},
+        fs::{MetadataExt, chown, symlink},
         net::UnixListener,
     },
     path::{Path, PathBuf},
@@ -104,22 +104,35 @@ fn without_run(vault: &Vault, script: &str) -> Done {
     run(&mut command, 120)
 }
 
+/// Paths where mounts look for sockets. Dropping it removes what is there.
+struct Planted([PathBuf; 3]);
+
+impl Drop for Planted {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
+        }
+    }
+}
+
 #[test]
 fn what_others_plant_in_tmp_is_not_taken_for_a_mounts_socket() {
     if !ready_as_root(&["unshare", "mount"]) {
         return;
     }
     let vault = Vault::in_memory("aes-256-ctr");
-    let planted: Vec<TempDir> =
-        (0..3).map(|_| TempDir::with_prefix_in("warpcrypt-0.", "/tmp").expect("a directory")).collect();
-    let mut listeners = Vec::new();
-    for number in 1..200 {
-        listeners
-            .push(UnixListener::bind(planted[0].path().join(format!("mount-0:{number}"))).expect("bind"));
-    }
-    planted.iter().for_each(|dir| chown(dir.path(), Some(USER), Some(USER)).expect("chown"));
-    fs::remove_dir(planted[1].path()).expect("remove");
-    symlink(planted[0].path(), planted[1].path()).expect("a link");
+    let place = TempDir::with_prefix("warpcrypt-test-").expect("a directory");
+    let [full, empty] = ["full", "empty"].map(|name| place.path().join(name));
+    [&full, &empty].into_iter().for_each(|dir| fs::create_dir(dir).expect("a directory"));
+    let bind = |number| UnixListener::bind(full.join(format!("mount-0:{number}"))).expect("bind");
+    let listeners: Vec<UnixListener> = (1..200).map(bind).collect();
+    // They are given away before they get these names. Commands of other tests trust those of root.
+    [&full, &empty].into_iter().for_each(|dir| chown(dir, Some(USER), Some(USER)).expect("chown"));
+    let planted = Planted([0, 1, 2].map(|n| format!("/tmp/warpcrypt-0.{}-{n}", std::process::id()).into()));
+    let [one, link, other] = &planted.0;
+    fs::rename(&full, one).expect("rename");
+    symlink(one, link).expect("a link");
+    fs::rename(&empty, other).expect("rename");
     let done = without_run(
         &vault,
         "\"$0\" mount \"$1\" \"$2\" --key-file \"$3\"
@@ -132,8 +145,6 @@ fn what_others_plant_in_tmp_is_not_taken_for_a_mounts_socket() {
         listener.set_nonblocking(true).expect("a flag");
         assert!(listener.accept().is_err(), "a planted socket was connected to");
     }
-    fs::remove_file(planted[1].path()).expect("remove");
-    fs::create_dir(planted[1].path()).expect("for its own end");
 }
 
 #[test]
@@ -202,8 +213,12 @@ fn a_mount_whose_process_cannot_be_reached_ends_by_force() {
     }
     let mount = vault.mount();
     let socket = socket(mount.path());
+    // The mount of another test may get the device number, and so a socket of this name.
+    let found = || fs::symlink_metadata(&socket).map(|s| (s.ino(), s.ctime(), s.ctime_nsec())).ok();
+    let own = found();
+    assert!(own.is_some(), "no socket");
     mount.unmount();
-    assert!(!socket.exists(), "a socket is left");
+    assert_ne!(found(), own, "a socket is left");
 }
 
 /// `lock --all --end`, as the systemd unit runs it before the machine sleeps.

@@ -4,6 +4,7 @@ use crate::support::{
     command::{ok, run},
     mounted::{Vault, program_path},
     ready, ready_as_root,
+    waiting::wait_for,
 };
 use serde_json::Value;
 use std::{
@@ -39,6 +40,9 @@ fn what_was_written_and_read_is_counted() {
     assert_eq!(fs::read(mount.join("f")).expect("read").len() as u64, LEN);
     drop(file);
     assert!(fs::metadata(mount.join("absent")).is_err());
+    // A program may have a reply before the reply is counted.
+    let replied = |all: &Value| all["fuse"]["reply"]["bytes"].as_u64().expect("bytes");
+    wait_for("every reply is counted", || replied(&numbers(mount.path())) - replied(&before) >= LEN);
     let after = numbers(mount.path());
     let grown = |path: [&str; 3]| {
         let at = |all: &Value| {

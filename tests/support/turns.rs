@@ -29,9 +29,11 @@ impl Turn {
     /// Waits until the command may run. `None` if it neither unmounts nor creates a namespace.
     pub fn of(command: &Command) -> Option<Turn> {
         let line = format!("{command:?}");
+        // A trial run unmounts at its end.
+        let is_trial = command.get_args().next().is_some_and(|first| first == "try");
         let kind = if command.get_program() == "unshare" {
             Kind::MakesNamespace
-        } else if line.contains("umount") || line.contains("fusermount") {
+        } else if line.contains("umount") || line.contains("fusermount") || is_trial {
             Kind::Unmounts
         } else {
             return None;
