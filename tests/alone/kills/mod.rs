@@ -19,6 +19,7 @@ use crate::support::{
     random::Random,
     ready_as_root, say, setting, skip,
     store::walk,
+    waiting::wait_for,
 };
 use blocks::{Log, Unit};
 use disk::{Disk, FILESYSTEMS};
@@ -330,7 +331,8 @@ impl<'a> Ground<'a> {
             drop(mount);
         }
         drop(disk);
-        ok(Command::new("umount").arg(&served), 60);
+        // A program that looks through all block devices, such as udev, may have the loop device open.
+        wait_for("the served disk is free", || run(Command::new("umount").arg(&served), 60).status.success());
         server.finish(Duration::from_secs(60));
         let mut log = Log::read(&log, &base);
         for moment in log.moments(from, count, self.random) {
