@@ -508,7 +508,7 @@ impl<'a> Life<'a> {
                 let (store, torn) = self.looker.cut(state, false);
                 self.looker.rng = before;
                 self.store = store;
-                self.over = !torn.is_empty();
+                self.over |= !torn.is_empty();
                 self.oracle.lose();
             }
             None => self.store = FaultyFile::killed(state),
