@@ -145,13 +145,14 @@ fn locks_of_whole_files_hold() {
     flock(&file, FlockOperation::LockExclusive).unwrap();
     let other = create(&mount.join("lock"));
     assert_eq!(flock(&other, FlockOperation::NonBlockingLockExclusive), Err(Errno::AGAIN));
-    let elsewhere = |code| {
-        let done = run(Command::new("flock").arg("-n").arg(mount.join("lock")).arg("true"), 10);
-        assert_eq!(done.status.code(), Some(code));
+    let elsewhere = |patience: &str| {
+        let mut command = Command::new("flock");
+        run(command.args(["-w", patience]).arg(mount.join("lock")).arg("true"), 60).status.code()
     };
-    elsewhere(1);
+    assert_eq!(elsewhere("0"), Some(1));
     drop(file);
-    elsewhere(0);
+    // A program that another test starts has the file open, too, until it runs.
+    assert_eq!(elsewhere("30"), Some(0));
 }
 
 #[test]
