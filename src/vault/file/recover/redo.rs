@@ -18,6 +18,7 @@ use crate::{
         },
     },
 };
+use std::ops::Range;
 
 impl File {
     /// Makes the recovered version durable, then writes the clean record. Can be repeated after a
@@ -107,10 +108,14 @@ impl File {
     /// than in the page cache, and only a write at its end makes the length durable with the next sync.
     fn rewrite_end(&self) -> Result<()> {
         let end = self.store.len()?;
-        let start = end.saturating_sub(1) / layout::PAGE * layout::PAGE;
-        let mut bytes = vec![0; (end - start) as usize];
-        let read = self.store.read_at(&mut bytes, start)?;
-        Ok(self.store.write_at(&bytes[..read], start)?)
+        self.rewrite(end.saturating_sub(1) / layout::PAGE * layout::PAGE..end)
+    }
+
+    /// Writes bytes of the stored file again, as far as they exist.
+    fn rewrite(&self, range: Range<u64>) -> Result<()> {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        let read = self.store.read_at(&mut bytes, range.start)?;
+        Ok(self.store.write_at(&bytes[..read], range.start)?)
     }
 
     /// Rewrites the data of the kept slots. Returns whether there is any.
@@ -125,9 +130,7 @@ impl File {
                 let (first, last) = (run[0], run[run.len() - 1]);
                 let start = layout::chunk_offset(first);
                 let end = layout::chunk_offset(last) + layout::chunk_len(recovered.size, last) as u64;
-                let mut bytes = vec![0; (end - start) as usize];
-                let read = self.store.read_at(&mut bytes, start)?; // Shorter if a damaged chunk is incomplete.
-                self.store.write_at(&bytes[..read], start)?;
+                self.rewrite(start..end)?; // A damaged chunk may be incomplete.
                 any = true;
             }
             Ok(())
