@@ -38,7 +38,7 @@ pub(super) fn curve(
     curve_by(Instant::now, engine, cpu, function, pool)
 }
 
-/// As `curve`, with the times of the clock `now`.
+/// Like `curve`, but reads the time from `now`.
 fn curve_by(
     now: impl Fn() -> Instant,
     engine: &dyn Engine,

@@ -55,7 +55,7 @@ const FILES: [&str; 5] = [CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, LOCK_FILE, TIME
 pub const NAME_MAX: usize = 255;
 /// Maximum length in bytes of an encrypted name that is stored without a sidecar.
 const SHORT_MAX: usize = 160;
-/// As `SHORT_MAX`, for [`NameMode::EncryptedShort`].
+/// The same limit for [`NameMode::EncryptedShort`].
 const SHORTER_MAX: usize = 80;
 /// Maximum length in bytes of a name in eCryptfs.
 const ECRYPTFS_MAX: usize = 143;
@@ -71,7 +71,8 @@ const _: () = assert!(short_len(SHORTER_MAX) <= ECRYPTFS_MAX && short_len(SHORTE
 pub enum NameMode {
     /// Encrypted and authenticated.
     Encrypted,
-    /// As `Encrypted`, with stored names of at most 128 bytes, for stores that refuse longer ones.
+    /// Encrypted and authenticated, with stored names of at most 128 bytes, for stores that refuse longer
+    /// ones.
     EncryptedShort,
     /// Stored as they are: neither hidden nor protected.
     Plain,
@@ -194,7 +195,7 @@ impl NameKeys {
         self.mode.is_encrypted()
     }
 
-    /// As [`NameMode::name_max`].
+    /// See [`NameMode::name_max`].
     pub fn name_max(&self, store_max: usize) -> usize {
         self.mode.name_max(store_max)
     }

@@ -98,7 +98,7 @@ fn is_stale<T>(done: Result<T>) -> bool {
     done.is_err_and(|e| matches!(e, Error::Store(e) if e.raw_os_error() == Some(libc::ESTALE)))
 }
 
-/// Where a node in the root is stored.
+/// Path in the store of a node in the root.
 fn stored_at(server: &Server, number: u64) -> PathBuf {
     let stored = server.inodes.get(number).unwrap().names.read().any().unwrap().stored.clone();
     server.vault.root().path_in_store(&stored.0)

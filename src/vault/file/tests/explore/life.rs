@@ -38,7 +38,7 @@ impl Care {
     pub(super) const ALL: Care = Care { instants: usize::MAX, cuts: 8, from: 0, depth: 2 };
 }
 
-/// As `FromStr` reads it.
+/// The form that `FromStr` parses.
 impl Display for Care {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         let Care { instants, cuts, from, depth } = self;
