@@ -113,6 +113,8 @@ pub struct InUse {
     sent_back: Option<Kept>,
     /// The file's size when a handle was last closed. The kernel relies on it.
     size_at_close: Option<u64>,
+    /// Whether the size had changed in the store when the first of the open handles was opened.
+    resized: bool,
     /// The part of its salt that distinguishes it from every other file; `None` before it has one.
     salt: Option<u64>,
 }
@@ -186,10 +188,14 @@ impl InUse {
         if direct_io { &mut self.direct_io } else { &mut self.cached }
     }
 
-    /// Whether the size of a file without handles differs from the one at the last close. Another process
-    /// may have changed the file in the store. While there are handles, writes through them change the size.
-    pub fn changed_since_close(&self, size: u64) -> bool {
-        self.is_closed() && self.size_at_close.is_some_and(|closed| closed != size)
+    /// Whether the size differs from the one at the last close, as seen when the first of the open handles
+    /// is opened. Another process may then have changed the file in the store. Later the size says
+    /// nothing, because writes through the handles change it.
+    pub fn changed_since_close(&mut self, size: u64) -> bool {
+        if self.is_closed() {
+            self.resized = self.size_at_close.is_some_and(|closed| closed != size);
+        }
+        self.resized
     }
 
     /// Called when a size change begins.
@@ -262,6 +268,20 @@ mod tests {
         file.opened(false, false);
         file.closed(false, false, 0);
         assert!(!file.untouched());
+    }
+
+    #[test]
+    fn a_size_changed_elsewhere_is_remembered_until_the_last_handle_is_closed() {
+        let mut file = InUse::default();
+        assert!(!file.changed_since_close(7), "never closed");
+        file.opened(false, true);
+        assert!(!file.changed_since_close(8), "written");
+        file.closed(false, true, 8);
+        assert!(file.changed_since_close(0));
+        file.opened(false, false);
+        assert!(file.changed_since_close(8) && file.changed_since_close(0));
+        file.closed(false, false, 0);
+        assert!(!file.changed_since_close(0) && file.changed_since_close(8));
     }
 
     #[test]

@@ -36,6 +36,8 @@ enum Call {
     Open,
     /// After the file was read and closed.
     OpenAgain,
+    /// After the file was read and closed. The handle stays open after the stored file is put back.
+    OpenAndKeep,
     /// On a file that was opened before.
     Read,
     /// On a file that was opened and read before.
@@ -48,10 +50,11 @@ enum Call {
 }
 
 impl Call {
-    const ALL: [Call; 9] = [
+    const ALL: [Call; 10] = [
         Call::Stat,
         Call::Open,
         Call::OpenAgain,
+        Call::OpenAndKeep,
         Call::Read,
         Call::ReadAgain,
         Call::MapRead,
@@ -263,11 +266,11 @@ fn all_in(cache: &str) -> Vec<String> {
         // Before the edit: open the file if the call needs it open.
         let writes = matches!(call, Call::MapWrite | Call::Write | Call::Fsync);
         let open = || OpenOptions::new().read(true).write(writes).open(&path).expect("open");
-        let opens = matches!(call, Call::Open | Call::OpenAgain);
-        let held = (call != Call::Stat && !opens).then(open);
+        let opens = matches!(call, Call::Open | Call::OpenAgain | Call::OpenAndKeep);
+        let mut held = (call != Call::Stat && !opens).then(open);
         let mut mapping = None;
         match (call, &held) {
-            (Call::OpenAgain, _) => assert!(judge.read_path("before", &path, false)),
+            (Call::OpenAgain | Call::OpenAndKeep, _) => assert!(judge.read_path("before", &path, false)),
             (Call::ReadAgain, Some(file)) => assert!(judge.read("before", file, false)),
             (Call::Fsync, Some(file)) => {
                 file.write_all_at(&written[WRITTEN], WRITTEN.start as u64).expect("write")
@@ -285,6 +288,13 @@ fn all_in(cache: &str) -> Vec<String> {
             (Call::Open | Call::OpenAgain, _) => {
                 judge.read_path("meanwhile", &path, edit.empties());
             }
+            (Call::OpenAndKeep, _) => match File::open(&path) {
+                Ok(file) => {
+                    judge.read("meanwhile", &file, edit.empties());
+                    held = Some(file);
+                }
+                Err(error) => judge.error("meanwhile", &error),
+            },
             (Call::Read | Call::ReadAgain, Some(file)) => {
                 judge.read("meanwhile", file, false);
                 judge.size("meanwhile", file, false);
@@ -321,14 +331,17 @@ fn all_in(cache: &str) -> Vec<String> {
         }
         // Put the stored file back.
         edit.undo(stored, &aside, &image);
+        let empty = opens && edit.empties();
         if let Some(file) = &held {
-            judge.read("put back", file, false);
-            judge.size("put back", file, false);
+            judge.read("put back", file, empty);
+            judge.size("put back", file, empty);
         }
-        drop((mapping, held));
+        if call != Call::OpenAndKeep {
+            drop((mapping, held.take()));
+        }
         // A file that was seen empty may appear empty for one more second, while the kernel caches its
         // size.
-        judge.read_path("opened anew", &path, opens && edit.empties());
+        judge.read_path("opened anew", &path, empty);
         if !writes {
             untouched.push((path.clone(), judge.what.clone()));
         }
