@@ -229,8 +229,10 @@ impl Vault {
     }
 
     fn set_times(&self, node: &Node, inode: Key, changes: &SetAttr) -> Result<()> {
-        let set = |mtime| {
-            node.set_times(SetTime::to_store(changes.atime), SetTime::to_store(mtime)).map_err(Error::from)
+        let set = |mtime| match node.set_times(SetTime::to_store(changes.atime), SetTime::to_store(mtime)) {
+            // The process may write to the file, but does not own it. The new size changes the time, too.
+            Err(e) if changes.size.is_some() && is_not_owner(&e) => Ok(()),
+            done => done,
         };
         match (changes.mtime, self.files.get(inode)) {
             // The file restores this time whenever it has written to the store.
@@ -239,9 +241,18 @@ impl Vault {
                     SetTime::Now => Time::now(),
                     SetTime::At(time) => time,
                 };
-                open.file.set_mtime(time, |shown| set(Some(SetTime::At(shown))))
+                open.file.set_mtime(time, |shown| match set(Some(SetTime::At(shown))) {
+                    // Without owning the file, the process may only set both times to the present.
+                    Err(e) if wanted == SetTime::Now && is_not_owner(&e) => Ok(set(Some(SetTime::Now))?),
+                    done => Ok(done?),
+                })
             }
-            (mtime, _) => set(mtime),
+            (mtime, _) => Ok(set(mtime)?),
         }
     }
+}
+
+/// Whether a call failed because the process does not own the node.
+fn is_not_owner(e: &io::Error) -> bool {
+    e.raw_os_error() == Some(Errno::PERM.raw_os_error())
 }

@@ -1,7 +1,7 @@
 //! A user without root privileges: fusermount3 mounts and unmounts, and nothing else is needed.
 
 use crate::support::{
-    command::{copy_program, ok, run},
+    command::{copy_program, ok, run, sh},
     mounted::program_path,
     ready_as_root, skip,
 };
@@ -48,6 +48,11 @@ impl Home {
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-euc", text]);
         command.current_dir(self.dir.path()).env("HOME", self.dir.path()).env("LC_ALL", "C");
         command
+    }
+
+    /// Runs a script as root in this directory.
+    fn by_root(&self, text: &str) {
+        sh(self.dir.path(), text, &[], 60);
     }
 }
 
@@ -117,6 +122,34 @@ fn what_belongs_to_another_user_is_named() {
     let done = run(&mut home.script("exec ./warpcrypt umount mnt"), 60);
     assert!(done.code() == 1 && done.stderr.contains("mounted by another user (uid 0)"), "{}", done.stderr);
     ok(Command::new(home.at("warpcrypt")).arg("umount").arg(home.at("mnt")), 60);
+}
+
+/// On a kernel filesystem, the right to write to a file includes truncating it and setting it to the
+/// present time, also while it is open.
+#[test]
+fn a_user_changes_files_of_others_that_it_may_write_to() {
+    if !ready_as_root(&["fusermount3", "setpriv", "perl"]) || !device_for_all() {
+        return;
+    }
+    let home = Home::new();
+    home.by_root(
+        "mkdir plain other; ./warpcrypt init vault --key-file key; ./warpcrypt mount vault other --key-file key -o any-path
+         for dir in plain other; do
+             chmod 777 $dir; for f in a b c d; do echo long content >$dir/$f; touch -d 2001-02-03 $dir/$f; chmod 666 $dir/$f; done
+         done
+         ./warpcrypt umount other; chmod -R a+rwX vault",
+    );
+    let changes = "
+        old() { for f; do test $(stat -c %Y $f) -gt 1100000000 || echo $f; done; }
+        echo over >a; exec 3>>b; echo more >&3; touch b; truncate -s 7 b; echo end >&3; exec 3>&-; truncate -s 2 c; touch d
+        perl -e 'open(F, \"+<\", \"d\") or die; print F \"D\"; truncate(F, 4) or die $!; close(F) or die $!'
+        touch -d 2002-03-04 d 2>&1 || echo code $?; old a b c d; cat a b c d";
+    let plain = ok(&mut home.script(&format!("cd plain; {changes}")), 60);
+    let mount = "./warpcrypt mount vault mnt --key-file key; cd mnt";
+    let mounted = ok(&mut home.script(&format!("{mount}; {changes}; cd ..; ./warpcrypt umount mnt")), 60);
+    assert_eq!(mounted, plain);
+    let again = ok(&mut home.script(&format!("{mount}; cat a b c d; cd ..; ./warpcrypt umount mnt")), 60);
+    assert!(plain.ends_with(&again) && !again.is_empty(), "{again}");
 }
 
 #[test]
