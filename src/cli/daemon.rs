@@ -127,6 +127,9 @@ fn arguments(args: &MountArgs) -> Vec<OsString> {
     if let Some(user) = args.for_uid {
         line.extend(["-o".into(), format!("for-uid={user}").into()]);
     }
+    for (option, id) in [("uid", args.owners.user), ("gid", args.owners.group)] {
+        line.extend(id.into_iter().flat_map(|id| ["-o".into(), format!("{option}={id}").into()]));
+    }
     for option in &args.options {
         line.extend(["-o".into(), option.into()]);
     }

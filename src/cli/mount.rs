@@ -128,6 +128,7 @@ fn plan(args: MountArgs) -> Plan {
         open,
         reverse: args.reverse,
         allow_other: args.allow_other,
+        owners: args.owners,
         cache: args.cache.into(),
         rings: args.io_uring.into(),
         flags: args.options,

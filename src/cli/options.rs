@@ -102,6 +102,7 @@ pub fn absorb(mut args: MountArgs) -> Outcome<MountArgs> {
     one_source(&args)?;
     fit_for_reverse(&args)?;
     fit_for_sharing(&args)?;
+    fit_for_owners(&mut args);
     Ok(args)
 }
 
@@ -133,7 +134,9 @@ fn take(args: &mut MountArgs, option: String) -> Outcome {
         ("nonempty", None) => args.nonempty = true,
         ("any-path", None) => args.any_path = true,
         ("any-kdf-memory", None) => args.any_kdf_memory = true,
-        ("for-uid", Some(uid)) => args.for_uid = Some(uid.parse().map_err(|_| unknown(&option))?),
+        ("for-uid", Some(uid)) => args.for_uid = Some(user_id(&option, uid)?),
+        ("uid", Some(uid)) => args.owners.user = Some(user_id(&option, uid)?),
+        ("gid", Some(gid)) => args.owners.group = Some(group_id(&option, gid)?),
         ("password-file", Some(file)) => args.unlock.secret.password_file = Some(PathBuf::from(file)),
         ("password-command", Some(line)) => args.unlock.secret.password_command = Some(line.to_owned()),
         ("key-file", Some(file)) => args.unlock.secret.key_file = Some(PathBuf::from(file)),
@@ -172,7 +175,6 @@ fn ignored_because(name: &str) -> Option<&'static str> {
             "a vault has no blocks of its own; the store's filesystem discards what it frees"
         }
         "strictatime" | "norelatime" => "access times are always updated as with `relatime`",
-        "uid" | "gid" => "files in a vault have owners of their own",
         name if OF_OTHER_FILESYSTEMS.contains(&name) => "it has no meaning for a vault",
         _ => return None,
     })
@@ -244,6 +246,44 @@ fn fit_for_sharing(args: &MountArgs) -> Outcome {
     ))
 }
 
+/// Drops the options that would let the owner who is shown use the rights of a stored owner, as a
+/// set-user-id program or a device of root.
+fn fit_for_owners(args: &mut MountArgs) {
+    if args.owners.are_stored() {
+        return;
+    }
+    args.options.retain(|option| {
+        let dropped = ["suid", "dev"].contains(&option.as_str());
+        if dropped {
+            note(format_args!(
+                "the option `{option}` is ignored: with `uid` or `gid`, it would give away rights of the stored owners"
+            ));
+        }
+        !dropped
+    });
+}
+
+fn user_id(option: &str, value: &str) -> Outcome<u32> {
+    id(value).ok_or_else(|| no_id(option, "user", &format!("id -u {value}")))
+}
+
+fn group_id(option: &str, value: &str) -> Outcome<u32> {
+    id(value).ok_or_else(|| no_id(option, "group", &format!("getent group {value}")))
+}
+
+/// The number of a user or group. The largest number means "unchanged" to chown(2).
+fn id(value: &str) -> Option<u32> {
+    value.parse().ok().filter(|&id| id != u32::MAX)
+}
+
+fn no_id(option: &str, whose: &str, shows: &str) -> Failure {
+    Failure::new(
+        Code::Usage,
+        format!("`{option}` is not the number of a {whose}"),
+        format!("`{}` shows it.", shows.trim_end()),
+    )
+}
+
 fn parse<T: ValueEnum>(option: &str, value: &str) -> Outcome<T> {
     T::from_str(value, false).map_err(|_| unknown(option))
 }
@@ -264,6 +304,7 @@ fn unknown(option: &str) -> Failure {
 mod tests {
     use super::super::args::{Cli, Command};
     use super::*;
+    use crate::fuse::Owners;
     use clap::Parser;
 
     fn options(text: &str) -> Outcome<MountArgs> {
@@ -307,10 +348,32 @@ mod tests {
     #[test]
     fn options_of_other_filesystems_are_ignored() {
         assert!(options("nodiratime,lazytime,discard,user=anna,user,strictatime").is_ok());
-        let list =
-            "fsname=x,subtype=y,comment=z,auto_unmount,allow_root,uid=1,gid=1,nonempty,big_writes,max_read=9";
+        let list = "fsname=x,subtype=y,comment=z,auto_unmount,allow_root,nonempty,big_writes,max_read=9";
         let args = options(list).unwrap();
         assert!(args.nonempty && args.options.is_empty() && !args.allow_other);
+    }
+
+    #[test]
+    fn owners_are_numbers() {
+        assert!(options("ro").unwrap().owners.are_stored());
+        let args = options("uid=0,gid=4294967294,uid=7").unwrap();
+        assert_eq!(args.owners, Owners { user: Some(7), group: Some(4_294_967_294) });
+        assert_eq!(options("reverse,gid=8").unwrap().owners, Owners { user: None, group: Some(8) });
+        for text in
+            ["uid=ann", "gid=ann", "for-uid=ann", "uid=", "uid=-1", "gid=4294967295", "uid=0x7", "uid"]
+        {
+            let failure = options(text).unwrap_err();
+            assert!(failure.code == Code::Usage && failure.message.contains(text), "{}", failure.message);
+        }
+        assert!(options("uid=ann").unwrap_err().message.contains("`id -u ann`"));
+    }
+
+    #[test]
+    fn rights_of_a_stored_owner_are_not_given_to_another() {
+        for text in ["suid,dev,noexec,uid=7", "gid=7,dev,noexec,suid"] {
+            assert_eq!(options(text).unwrap().options, ["noexec"], "{text}");
+        }
+        assert_eq!(options("suid,dev").unwrap().options, ["suid", "dev"]);
     }
 
     #[test]

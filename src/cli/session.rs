@@ -8,8 +8,8 @@ use super::{
 use crate::{
     engine::{self, EngineChoice},
     fuse::{
-        self, CacheMode, ControlDir, MountOptions, MountPoint, Mounter, MounterTask, NoControlDir, Reach,
-        RingMode, Session, Trust,
+        self, CacheMode, ControlDir, MountOptions, MountPoint, Mounter, MounterTask, NoControlDir, Owners,
+        Reach, RingMode, Session, Trust,
     },
     metrics,
     vault::{self, OpenOptions, Unlock, Vault},
@@ -45,6 +45,8 @@ pub struct Plan {
     pub reverse: bool,
     /// Whether other users have access.
     pub allow_other: bool,
+    /// The owners to show instead of the stored ones.
+    pub owners: Owners,
     /// Page-cache policy for open files.
     pub cache: CacheMode,
     /// Whether requests come over io_uring.
@@ -121,6 +123,7 @@ impl Confined {
             allow_other: plan.allow_other,
             source: plan.vault.clone().into(),
             flags: plan.flags.clone(),
+            owners: plan.owners,
             loops: None,
             cache: plan.cache,
             rings: plan.rings,

@@ -49,6 +49,11 @@ pub fn no_access() -> Error {
     Error::os(libc::EACCES)
 }
 
+/// A change that no user of the mount may make.
+pub fn not_permitted() -> Error {
+    Error::os(libc::EPERM)
+}
+
 /// Whether the store found no such name.
 pub fn is_no_entry(e: &Error) -> bool {
     matches!(e, Error::Store(e) if e.raw_os_error() == Some(libc::ENOENT))

@@ -5,6 +5,7 @@
 //! - `requests` handles each request; `replies` defines the answers.
 //! - `names`, `nodes`, `files` and `listing` each serve one family of requests; `server` is their shared
 //!   state.
+//! - `owners` replaces the stored owners by one, if the mount is to show it.
 //! - `inodes` and `handles` track what the kernel knows; `stale` drops outdated pages from its cache.
 //! - `ring` receives and answers requests over io_uring.
 //! - `loops` keeps as many event loops awake as the load needs; `small_reads` serves small reads in
@@ -48,6 +49,7 @@ mod metrics;
 mod mounter;
 mod names;
 mod nodes;
+mod owners;
 mod pace;
 mod pages;
 mod permissions;
@@ -78,6 +80,7 @@ pub use control::{
 pub use control_dir::{ControlDir, NoControlDir, SocketName};
 pub use device::{end, unmount};
 pub use mounter::{COMMAND as MOUNTER_COMMAND, Mounter, Task as MounterTask, serve_mounter};
+pub use owners::Owners;
 pub use place::{MountPoint, PlaceError, Trust};
 pub use reverse_session::mount_reverse;
 pub use session::{MountOptions, RingMode, Session, Unmounter, mount};

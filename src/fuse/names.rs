@@ -48,7 +48,7 @@ impl Server {
         self.writable()?;
         let dir = self.dir(parent)?;
         let acl = self.default_acl(parent, &dir)?;
-        let made = self.vault.create(&dir, name, new.under(acl.as_ref()));
+        let made = self.vault.create(&dir, name, new.under(acl.as_ref(), self.owners));
         let (stored, stat, file) = made.map_err(|e| match e {
             // Another machine created the file after the kernel's lookup. The kernel looks it up again,
             // and opens it.
@@ -66,7 +66,7 @@ impl Server {
         self.writable()?;
         let dir = self.dir(parent)?;
         let acl = self.default_acl(parent, &dir)?;
-        let (there, file) = self.vault.create_nameless(&dir, new.under(acl.as_ref()))?;
+        let (there, file) = self.vault.create_nameless(&dir, new.under(acl.as_ref(), self.owners))?;
         let stat = there.stat;
         let id = self.inodes.made_nameless(there);
         *self.inodes.get(id.number)?.bare.write() = acl.is_none() && self.changes_alone();
@@ -92,7 +92,8 @@ impl Server {
         let kind = attr::kind_of_mode(format).ok_or(Error::Invalid("type of node"))?;
         let dir = self.dir(parent)?;
         let acl = self.default_acl(parent, &dir)?;
-        let (stored, stat) = self.vault.mknod(&dir, name, new.under(acl.as_ref()), kind, rdev.into())?;
+        let (stored, stat) =
+            self.vault.mknod(&dir, name, new.under(acl.as_ref(), self.owners), kind, rdev.into())?;
         Ok(Entry { id: self.made(parent, &dir, stored, &stat, acl.is_none(), None)?, stat })
     }
 
@@ -101,7 +102,7 @@ impl Server {
         self.writable()?;
         let dir = self.dir(parent)?;
         let acl = self.default_acl(parent, &dir)?;
-        let (stored, stat) = self.vault.mkdir(&dir, name, new.under(acl.as_ref()))?;
+        let (stored, stat) = self.vault.mkdir(&dir, name, new.under(acl.as_ref(), self.owners))?;
         Ok(Entry { id: self.made(parent, &dir, stored, &stat, acl.is_none(), None)?, stat })
     }
 
@@ -109,7 +110,7 @@ impl Server {
     pub fn symlink(&self, parent: u64, name: &OsStr, target: &OsStr, new: Wanted) -> Result<Entry> {
         self.writable()?;
         let dir = self.dir(parent)?;
-        let (stored, stat) = self.vault.symlink(&dir, name, target, new.under(None))?;
+        let (stored, stat) = self.vault.symlink(&dir, name, target, new.under(None, self.owners))?;
         Ok(Entry { id: self.made(parent, &dir, stored, &stat, true, None)?, stat })
     }
 
@@ -233,7 +234,8 @@ impl Server {
         }
         match mode {
             RenameMode::Whiteout { .. } => {
-                self.vault.adopt_whiteout(&from_dir, source.stored(), caller.user, caller.group)
+                let (uid, gid) = self.owners.instead_of(caller.user, caller.group);
+                self.vault.adopt_whiteout(&from_dir, source.stored(), uid, gid)
             }
             RenameMode::Replace | RenameMode::NoReplace | RenameMode::Exchange => Ok(()),
         }

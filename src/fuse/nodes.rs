@@ -98,10 +98,12 @@ impl Server {
     fn change(&self, number: u64, handle: Option<u64>, mut changes: SetAttr, caller: Caller) -> Result<Stat> {
         if let Some(file) = self.file_of(number, handle) {
             self.drop_privileges(&mut changes, caller, || self.vault.stat(Target::File(&file)))?;
+            self.owners.admit(Kind::File, &mut changes)?;
             return self.vault.set_attr(Target::File(&file), &changes);
         }
         let node = self.inodes.get(number)?;
         self.drop_privileges(&mut changes, caller, || self.getattr(number, None))?;
+        self.owners.admit(node.kind, &mut changes)?;
         if let Some(stat) = self.change_gone(&node, &changes)? {
             return Ok(stat);
         }
@@ -161,7 +163,7 @@ impl Server {
     /// A caller outside the file's group loses set-group-id with a new ACL, as with chmod(2). The ACL has
     /// also changed the mode, and a kernel that does not enforce ACLs does not know that.
     fn acl_was_set(&self, number: u64, target: Target, caller: Caller) -> Result<()> {
-        let stat = self.vault.stat(target)?;
+        let stat = self.owners.shown(&self.vault.stat(target)?);
         let set_gid = stat.mode & libc::S_ISGID != 0;
         if set_gid && !caller.is_in(stat.gid) && !caller.keeps_set_id() {
             let mode = Some(stat.mode & !libc::S_ISGID);

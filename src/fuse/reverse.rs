@@ -2,6 +2,7 @@
 
 use super::{
     errno::Answer,
+    owners::Owners,
     permissions::Judge,
     reverse_attr::{attr, file_type, kind, unknown},
     workers::Workers,
@@ -84,6 +85,7 @@ impl Opened {
 pub struct Reversed {
     view: View,
     judge: Judge,
+    owners: Owners,
     nodes: Mutex<Nodes>,
     opened: Mutex<HashMap<u64, Opened>>,
     next_handle: AtomicU64,
@@ -91,8 +93,8 @@ pub struct Reversed {
 }
 
 impl Reversed {
-    /// Creates the filesystem of `view`.
-    pub fn new(view: View, judge: Judge) -> Self {
+    /// Creates the filesystem of `view`, which shows these `owners`.
+    pub fn new(view: View, judge: Judge, owners: Owners) -> Self {
         let node = Node::Plain(PathBuf::new());
         let identity = Identity::Place(node.clone());
         let root = Known { node, identity: identity.clone(), lookups: 1, size: 0 };
@@ -104,6 +106,7 @@ impl Reversed {
         Reversed {
             view,
             judge,
+            owners,
             nodes: Mutex::new(nodes),
             opened: Mutex::default(),
             next_handle: AtomicU64::new(1),
@@ -151,7 +154,7 @@ impl Reversed {
             matches!(node, Node::Plain(_)) && kind(stat) != FileType::Directory && self.view.is_linked(stat);
         let identity =
             if linked { Identity::Linked(stat.st_dev, stat.st_ino) } else { Identity::Place(node.clone()) };
-        attr(self.know(node, identity, stat.st_size), stat)
+        attr(self.know(node, identity, stat.st_size), stat, self.owners)
     }
 
     /// Counts a lookup of a node, and returns its number.
@@ -231,7 +234,7 @@ impl Reversed {
         if let Some(known) = self.nodes.lock().by_number.get_mut(&number.0) {
             known.size = stat.st_size;
         }
-        Ok(attr(number.0, &stat))
+        Ok(attr(number.0, &stat, self.owners))
     }
 
     /// Opens a plain file, which must have the size that the kernel was told. Programs rely on that size:

@@ -1,6 +1,6 @@
 //! Conversion of a reverse view's attributes to fuser's types.
 
-use super::attr;
+use super::{attr, owners::Owners};
 use crate::vault::Kind;
 use fuser::{FileAttr, FileType, INodeNo};
 use rustix::fs::Stat;
@@ -25,8 +25,9 @@ pub fn file_type(kind: rustix::fs::FileType) -> FileType {
     }
 }
 
-/// Converts attributes for the kernel.
-pub fn attr(number: u64, stat: &Stat) -> FileAttr {
+/// Converts attributes for the kernel, which is told of these `owners`.
+pub fn attr(number: u64, stat: &Stat, owners: Owners) -> FileAttr {
+    let (uid, gid) = owners.instead_of(stat.st_uid, stat.st_gid);
     let ctime = time(stat.st_ctime, stat.st_ctime_nsec);
     FileAttr {
         ino: INodeNo(number),
@@ -39,8 +40,8 @@ pub fn attr(number: u64, stat: &Stat) -> FileAttr {
         kind: kind(stat),
         perm: (stat.st_mode & 0o7777) as u16,
         nlink: stat.st_nlink as u32,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
+        uid,
+        gid,
         rdev: stat.st_rdev as u32,
         blksize: 4096,
         flags: 0,

@@ -46,7 +46,7 @@ pub fn mount_reverse(
     config.acl = SessionACL::All;
     config.n_threads = Some(count);
     config.clone_fd = count > 1;
-    let session = fuser::Session::from_fd(Reversed::new(view, judge), fd, config.acl, config);
+    let session = fuser::Session::from_fd(Reversed::new(view, judge, options.owners), fd, config.acl, config);
     let session = session.inspect_err(|_| unmounter.give_up())?;
     let last_resort = unmounter.clone();
     let serve = move || {

@@ -10,6 +10,7 @@ use super::{
     held::Held,
     inodes::{self, Id, Inodes, Name, Node},
     loops::{Busy, Loops},
+    owners::Owners,
     permissions::Judge,
     read_queue::ReadQueue,
     replies::Told,
@@ -43,6 +44,8 @@ pub struct Server {
     pub dirs: Dirs,
     pub read_only: bool,
     pub judge: Judge,
+    /// The owners that the kernel is told.
+    pub owners: Owners,
     /// Whether reads set access times.
     pub counts_reads: bool,
     pub caching: Caching,
@@ -76,15 +79,15 @@ pub enum Transport {
 
 impl Server {
     /// Creates the state for `vault` with these event loops, behind this gate, and with room for
-    /// `open_dirs` open directories. `judge` checks permissions. Reads set access times if `counts_reads`
-    /// and the store keeps them.
+    /// `open_dirs` open directories. `judge` checks permissions, and `owners` are shown. Reads set access
+    /// times if `counts_reads` and the store keeps them.
     ///
     /// # Errors
     /// If the root cannot be read.
     pub fn new(
         vault: Arc<Vault>,
         read_only: bool,
-        judge: Judge,
+        (judge, owners): (Judge, Owners),
         counts_reads: bool,
         cache: CacheMode,
         (loops, gate): (Arc<Loops>, Arc<Gate>),
@@ -97,6 +100,7 @@ impl Server {
             dirs: Dirs::new(open_dirs),
             read_only: read_only || vault.read_only(),
             judge,
+            owners,
             counts_reads: counts_reads && !read_only && vault.keeps_atime(),
             caching: Caching::new(cache),
             queued: ReadQueue::default(),
@@ -310,7 +314,7 @@ impl Server {
     pub fn tell(&self, number: u64, stat: &Stat) -> Told {
         let size = if stat.kind == Kind::File { self.size_to_tell(number, stat) } else { None };
         let ttl = if size.is_some() { BRIEF.min(self.name_ttl()) } else { self.name_ttl() };
-        Told { number, stat: Stat { size: size.unwrap_or(stat.size), ..*stat }, ttl }
+        Told { number, stat: Stat { size: size.unwrap_or(stat.size), ..self.owners.shown(stat) }, ttl }
     }
 
     /// The size of an open file, which is always right. `None` for a file that is not open; the size that

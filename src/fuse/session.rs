@@ -10,6 +10,7 @@ use super::{
     idle::{lock_when_idle, unmount_when_idle},
     loops::Loops,
     mounter::{Mounter, Order},
+    owners::Owners,
     permissions::Judge,
     place::{MountPoint, device_number},
     requests::Requests,
@@ -64,6 +65,8 @@ pub struct MountOptions {
     /// Flags by their names in mount(8): `noexec`, `suid`, …. `default_permissions` makes the kernel
     /// check permission bits even where they would bind no one.
     pub flags: Vec<String>,
+    /// The owners to show instead of the stored ones.
+    pub owners: Owners,
     /// Number of event loops; by default the number of cores, between 2 and 16.
     pub loops: Option<usize>,
     /// Policy for direct I/O instead of the kernel's page cache.
@@ -132,7 +135,7 @@ pub fn mount(
     let server = Server::new(
         vault.clone(),
         options.read_only,
-        judge,
+        (judge, options.owners),
         counts_reads(&options.flags),
         options.cache,
         (loops.clone(), gate.clone()),

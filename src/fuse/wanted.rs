@@ -1,7 +1,7 @@
 //! Parameters of a node to be created. The mode is applied here, because a default ACL may replace the
 //! umask.
 
-use super::caller::Caller;
+use super::{caller::Caller, owners::Owners};
 use crate::vault::{Acl, NewNode};
 
 /// A node that a request wants to create.
@@ -19,9 +19,12 @@ impl Wanted {
         Wanted { mode: mode & 0o7777, umask, uid: caller.user, gid: caller.group }
     }
 
-    /// Applies the parent directory's default ACL, if it has one, instead of the umask.
-    pub fn under(self, default_acl: Option<&Acl>) -> NewNode<'_> {
+    /// Applies the parent directory's default ACL, if it has one, instead of the umask. The node gets the
+    /// owner that the mount shows.
+    pub fn under(self, default_acl: Option<&Acl>, owners: Owners) -> NewNode<'_> {
         let Wanted { mode, umask, uid, gid } = self;
-        NewNode { mode: if default_acl.is_some() { mode } else { mode & !umask }, uid, gid, default_acl }
+        let mode = owners.stored_mode(if default_acl.is_some() { mode } else { mode & !umask });
+        let (uid, gid) = owners.instead_of(uid, gid);
+        NewNode { mode, uid, gid, default_acl }
     }
 }

@@ -574,3 +574,18 @@ fn nothing_outside_of_the_plain_directory_shows_and_nothing_is_written() {
     assert!(fs::read(&stored).is_err(), "a link was followed out of the plain directory");
     view.unmount();
 }
+
+#[test]
+fn a_view_is_shown_with_the_owner_that_is_asked_for() {
+    if !ready(&["find"]) {
+        return;
+    }
+    let vault = plain(|dir| {
+        fs::create_dir(dir.join("dir")).expect("directory");
+        fs::write(dir.join("dir/file"), b"content").expect("file");
+    });
+    let view = vault.mount_with(&["--reverse", "-o", "uid=61001,gid=61002"]);
+    let owners = command::sh(view.path(), "find . -printf '%U:%G\\n' | sort -u", &[], 30);
+    assert_eq!(owners, "61001:61002\n");
+    view.unmount();
+}

@@ -14,7 +14,7 @@ use crate::{
     crypto::{cipher::Cipher, integrity::Integrity},
     engine,
     format::name::NameMode,
-    fuse::{self, Trust},
+    fuse::{self, Owners, Trust},
 };
 use clap::{Args, Parser, Subcommand, value_parser};
 use std::{
@@ -288,10 +288,11 @@ pub struct MountArgs {
     pub log_file: Option<PathBuf>,
     /// Mount options, as in fstab
     ///
-    /// They are ro, rw, reverse, shared, allow_other, default_permissions, nonempty, any-path, any-kdf-memory, for-uid=UID, noexec, nosuid, nodev, noatime,
+    /// They are ro, rw, reverse, shared, allow_other, default_permissions, nonempty, any-path, any-kdf-memory, for-uid=UID, uid=UID, gid=GID, noexec, nosuid, nodev, noatime,
     /// password-file=F, password-command=C, key-file=F, log-file=F, engine=E, durability=D, cache=C, io-uring=U, memory=MIB, anchor=F, idle=TIME, idle-unmount=TIME. In a
     /// value, write a comma as `\,` and a backslash as `\\`. Root refuses a mount point behind a symbolic link or a directory that others
-    /// can write to: for-uid lets that user own them and the mount point, any-path checks nothing.
+    /// can write to: for-uid lets that user own them and the mount point, any-path checks nothing. uid and gid show all files as owned by that user and
+    /// group, which gives the mount no more access to the store.
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Whether the mount may hide what is in the directory; an option of `-o` only.
@@ -306,6 +307,9 @@ pub struct MountArgs {
     /// The user whose directories root may pass, and to whom the mount point belongs; an option of `-o` only.
     #[arg(skip)]
     pub for_uid: Option<u32>,
+    /// The owners to show instead of the stored ones; options of `-o` only.
+    #[arg(skip)]
+    pub owners: Owners,
     /// Secret that opens the vault.
     #[command(flatten, next_help_heading = "Secret")]
     pub unlock: UnlockArgs,
@@ -347,6 +351,7 @@ impl MountArgs {
             any_path: false,
             any_kdf_memory: false,
             for_uid: None,
+            owners: Owners::default(),
             unlock: UnlockArgs::default(),
         }
     }

@@ -1,7 +1,8 @@
 use super::*;
 use crate::{
     fuse::{
-        caching::CacheMode, forgotten::Place, gate::Gate, inodes::ROOT, loops::Loops, permissions::Judge,
+        caching::CacheMode, forgotten::Place, gate::Gate, inodes::ROOT, loops::Loops, owners::Owners,
+        permissions::Judge,
     },
     vault::{
         Vault,
@@ -18,7 +19,8 @@ use std::{
 fn serve(vault: &Arc<Vault>) -> Arc<Server> {
     let loops = Loops::new(2, Box::new(|| false));
     let passage = (loops, Gate::new());
-    Server::new(vault.clone(), false, Judge::Nobody, true, CacheMode::Auto, passage, 8).unwrap()
+    Server::new(vault.clone(), false, (Judge::Nobody, Owners::default()), true, CacheMode::Auto, passage, 8)
+        .unwrap()
 }
 
 /// This is the state after `cp -al A B`, once the kernel has dropped `B` and its entries.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    fuse::{caching::CacheMode, gate::Gate, loops::Loops, permissions::Judge},
+    fuse::{caching::CacheMode, gate::Gate, loops::Loops, owners::Owners, permissions::Judge},
     vault::tests::{new_vault, share},
 };
 use std::sync::mpsc::{Sender, channel};
@@ -20,7 +20,9 @@ fn a_loop_does_not_wait_for_another_machine() {
     let [one, other] = [(); 2].map(|()| share(place.path(), Duration::from_secs(2)));
     let loops = Loops::new(1, Box::new(|| false));
     let passage = (loops.clone(), Gate::new());
-    let server = Server::new(one, false, Judge::Nobody, true, CacheMode::Auto, passage, 8).unwrap();
+    let server =
+        Server::new(one, false, (Judge::Nobody, Owners::default()), true, CacheMode::Auto, passage, 8)
+            .unwrap();
     let requests = Requests { server: server.clone(), transport: Transport::Device };
     let caller = Caller { user: 0, group: 0, thread: 0 };
     let [mode, umask] = [0o755, 0];

@@ -81,12 +81,10 @@ fn options_of_other_filesystems_are_ignored_aloud() {
     }
     let vault = Vault::new("aes-256-ctr");
     let mut command = mount_command(&vault);
-    command
-        .args(["-o", "fsname=x,subtype=y,comment=z,allow_root,auto_unmount,uid=1,big_writes,max_read=9,ro"]);
+    command.args(["-o", "fsname=x,subtype=y,comment=z,allow_root,auto_unmount,big_writes,max_read=9,ro"]);
     let done = run(command.args(["-o", "attr_timeout=1,rw"]), 60);
     assert_eq!(done.code(), 0, "{}", done.stderr);
-    for name in
-        ["fsname", "subtype", "allow_root", "auto_unmount", "uid", "big_writes", "max_read", "attr_timeout"]
+    for name in ["fsname", "subtype", "allow_root", "auto_unmount", "big_writes", "max_read", "attr_timeout"]
     {
         assert_eq!(done.stderr.matches(&format!("`{name}` is ignored")).count(), 1, "{}", done.stderr);
     }
@@ -95,6 +93,39 @@ fn options_of_other_filesystems_are_ignored_aloud() {
     assert!(line.starts_with(text(&vault.store)) && line.contains(" fuse.warpcrypt rw,"), "{line}");
     ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
     fails(mount_command(&vault).args(["-o", "umask=077"]), 2, "permission bits of their own");
+}
+
+#[test]
+fn an_owner_is_a_number() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    for (option, advice) in [("uid=ann", "`id -u ann`"), ("gid=team", "`getent group team`")] {
+        fails(mount_command(&vault).args(["-o", option]), 2, &format!("`{option}` is not"));
+        fails(mount_command(&vault).args(["-o", option]), 2, advice);
+    }
+}
+
+/// mount(8) replaces the name of a user in `uid=` and of a group in `gid=` with its number.
+#[test]
+fn fstab_may_name_the_owner() {
+    if !ready_as_root(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let script = "
+        options=noauto,key-file=$PWD/key,log-file=$PWD/log
+        echo \"$vault $PWD/mnt fuse.warpcrypt $options,uid=nobody,gid=nogroup 0 0\" >fstab
+        mount --bind fstab /etc/fstab
+        mount $PWD/mnt
+        stat -c %U:%G mnt
+        mount -o remount,ro $PWD/mnt 2>/dev/null; echo code $?
+        grep -c 'warpcrypt ro,' /proc/mounts
+        if mount -o remount,rw,uid=root $PWD/mnt 2>said; then exit 9; fi
+        grep -o 'cannot change .uid=0.' said
+        umount mnt";
+    assert_eq!(installed(&vault, script), "nobody:nogroup\ncode 0\n1\ncannot change `uid=0`\n");
 }
 
 #[test]

@@ -152,6 +152,56 @@ fn a_user_changes_files_of_others_that_it_may_write_to() {
     assert!(plain.ends_with(&again) && !again.is_empty(), "{again}");
 }
 
+/// A store that root, a NAS or another machine wrote: the stored owners do not fit the user.
+#[test]
+fn a_user_is_shown_as_the_owner_of_what_others_stored() {
+    if !ready_as_root(&["fusermount3", "setpriv"]) || !device_for_all() {
+        return;
+    }
+    let home = Home::new();
+    home.by_root(
+        "mkdir other; ./warpcrypt init vault --key-file key; ./warpcrypt mount vault other --key-file key -o any-path
+         cd other; umask 077; echo content >file; mkdir dir; echo inner >dir/inner; echo mine >secret; chmod 600 secret
+         chmod 755 .; ln -s file link; cd ..; ./warpcrypt umount other
+         chmod -R a+rwX vault",
+    );
+    let mount = "./warpcrypt mount vault mnt --key-file key";
+    let without = ok(&mut home.script(&format!("{mount}; stat -c %u mnt/file; ./warpcrypt umount mnt")), 60);
+    assert_eq!(without, "0\n");
+    let owned = format!("{mount} -o uid=65534,gid=65534; cd mnt");
+    let said = ok(
+        &mut home.script(&format!(
+            "{owned}; stat -c '%n %u:%g' . file dir dir/inner link; cat file dir/inner
+             echo more >>file; echo over >dir/inner; echo new >dir/new; mv secret dir/; chmod 600 dir/new
+             stat -c '%a %u:%g' dir/new; truncate -s 3 dir/secret; touch file; ln file dir/again; sync file
+             chown 65534:65534 file; chgrp 65534 dir; cp -a dir copy; stat -c '%n %u:%g' copy dir/again
+             chmod 640 file 2>&1 || echo code $?; chown 1 file 2>&1 || echo code $?
+             cd ..; ./warpcrypt umount mnt
+             {owned}; cat file dir/inner dir/new dir/secret dir/again copy/secret; rm -r copy; cd ..; ./warpcrypt umount mnt"
+        )),
+        60,
+    );
+    let owner = "65534:65534";
+    let shown = [".", "file", "dir", "dir/inner", "link"].map(|name| format!("{name} {owner}\n")).concat();
+    let refused = |what: &str| format!("{what} 'file': Operation not permitted\ncode 1\n");
+    let expected = format!(
+        "{shown}content\ninner\n600 {owner}\ncopy {owner}\ndir/again {owner}\n{}{}content\nmore\nover\nnew\nmincontent\nmore\nmin",
+        refused("chmod: changing permissions of"),
+        refused("chown: changing ownership of"),
+    );
+    assert_eq!(said, expected);
+    // An owner that is only shown opens nothing that the store keeps closed.
+    home.by_root("find vault -type f ! -name 'warpcrypt.*' -user 0 -exec chmod 600 {} +");
+    let said = ok(
+        &mut home.script(&format!(
+            "{owned}; stat -c %a:%u file; cat file 2>&1 || echo code $?; cat dir/new; cd ..; ./warpcrypt umount mnt"
+        )),
+        60,
+    );
+    assert_eq!(said, "600:65534\ncat: file: Permission denied\ncode 1\nnew\n");
+    home.by_root("./warpcrypt check --full vault --key-file key");
+}
+
 #[test]
 fn a_user_can_try() {
     if !ready_as_root(&["fusermount3", "setpriv"]) || !device_for_all() {

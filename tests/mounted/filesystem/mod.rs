@@ -7,6 +7,7 @@ mod limits;
 mod nameless;
 mod names;
 mod overlay;
+mod owners;
 mod set_id;
 mod sizes;
 mod threads;
