@@ -1,14 +1,14 @@
-//! A mount in the background. The program runs itself again, sends the secret through one pipe, and
-//! waits on another until the mount answers or has failed.
+//! A mount in the background. The program runs itself again, sends patterns and the secret through one
+//! pipe, and waits on another until the mount answers or has failed.
 
 use super::{
     args::{CacheArg, DurabilityArg, EngineArg, IoUringArg, MountArgs},
-    descriptors,
+    descriptors, exclude,
     exit::{Code, Failure, Outcome},
     password,
     progress::Spinner,
 };
-use crate::{crypto::machine::any_memory_is_allowed, vault::Unlock};
+use crate::{crypto::machine::any_memory_is_allowed, reverse::Patterns, vault::Unlock};
 use rustix::io::Errno;
 use std::{
     ffi::OsString,
@@ -37,7 +37,7 @@ pub fn start(args: &MountArgs, unlock: &Unlock) -> Outcome {
         .map_err(broken)?;
     // If the child has already exited, its missing report will tell.
     if let Some(mut to) = child.stdin.take() {
-        let _ = password::send(unlock, &mut to);
+        let _ = exclude::send(&args.patterns, &mut to).and_then(|()| password::send(unlock, &mut to));
     }
     let mut report = String::new();
     // The child shows its own progress while it builds an anchor.
@@ -76,6 +76,9 @@ fn arguments(args: &MountArgs) -> Vec<OsString> {
     }
     if args.reverse {
         line.push("--reverse".into());
+    }
+    if args.one_file_system {
+        line.push("--one-file-system".into());
     }
     if args.shared {
         line.push("--shared".into());
@@ -141,15 +144,20 @@ fn arguments(args: &MountArgs) -> Vec<OsString> {
 pub struct Report(File);
 
 impl Report {
-    /// Takes the secret from standard input, and standard output as the channel for the report. Both are
-    /// `/dev/null` afterwards, so that processes started later do not hold the pipes open. Changes the
-    /// working directory to the root.
+    /// Takes patterns and the secret from standard input, and standard output as the channel for the
+    /// report. Both are `/dev/null` afterwards, so that processes started later do not hold the pipes
+    /// open. Changes the working directory to the root.
     ///
     /// # Errors
     /// If the process was not started by [`start`].
-    pub fn begin() -> Outcome<(Unlock, Report)> {
+    pub fn begin() -> Outcome<(Patterns, Unlock, Report)> {
         let failed = |e: Errno| Failure::plain(Code::Failed, format!("detaching: {e}"));
-        let unlock = password::receive(&mut std::io::stdin().lock()).map_err(|_| {
+        // Without a buffer, in which the secret would stay.
+        let mut from =
+            File::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(failed)?);
+        let patterns = exclude::receive(&mut from);
+        let received = patterns.and_then(|patterns| Ok((patterns, password::receive(&mut from)?)));
+        let (patterns, unlock) = received.map_err(|_| {
             Failure::new(Code::Usage, "no key on standard input", "`serve` is started by `warpcrypt mount`.")
         })?;
         let to = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3).map_err(failed)?;
@@ -157,7 +165,7 @@ impl Report {
         rustix::stdio::dup2_stdin(&null).map_err(failed)?;
         rustix::stdio::dup2_stdout(&null).map_err(failed)?;
         rustix::process::chdir("/").map_err(failed)?;
-        Ok((unlock, Report(to.into())))
+        Ok((patterns, unlock, Report(to.into())))
     }
 
     /// Leaves the terminal's session and tells the waiting parent that the mount answers. This must not

@@ -12,6 +12,7 @@ mod deferred;
 mod descriptors;
 mod devices;
 mod doctor;
+mod exclude;
 mod exit;
 mod freezing;
 mod generate;

@@ -3,7 +3,7 @@
 use super::{
     anchor,
     args::{EngineArg, MountArgs},
-    daemon,
+    daemon, exclude,
     exit::{Code, Failure, Outcome},
     holder, log, mount_point,
     named_file::Links,
@@ -52,7 +52,7 @@ fn in_foreground(args: MountArgs, unlock: Unlock) -> Outcome {
     let what = shown(&args);
     let elsewhere = log::in_foreground(args.log_file.as_deref(), links(&args));
     let signals = EndSignals::hold()?;
-    let plan = plan(args);
+    let plan = plan(args)?;
     // Confine the process before the spinner starts a thread.
     let confined = Confined::begin(&plan)?;
     let mounted = {
@@ -68,12 +68,14 @@ fn in_foreground(args: MountArgs, unlock: Unlock) -> Outcome {
 
 /// Runs `serve`, the process behind a mount. Started by [`run`].
 pub fn serve_for_parent(args: MountArgs) -> Outcome {
-    let (unlock, report) = daemon::Report::begin()?;
-    let args = options::absorb(args)?;
+    let (patterns, unlock, report) = daemon::Report::begin()?;
+    let args = MountArgs { patterns, ..options::absorb(args)? };
     let what = shown(&args);
     log::in_background(args.log_file.as_deref(), links(&args));
-    let plan = plan(args);
-    let mount = || Confined::begin(&plan)?.mount(&plan, &unlock);
+    let mount = || {
+        let plan = plan(args)?;
+        Confined::begin(&plan)?.mount(&plan, &unlock)
+    };
     let started = EndSignals::hold().and_then(|signals| Ok((mount()?, signals)));
     drop(unlock);
     let (mounted, signals) = match started {
@@ -110,7 +112,7 @@ fn serve(mounted: Mounted, signals: EndSignals, what: &str) -> Outcome {
     outcome
 }
 
-fn plan(args: MountArgs) -> Plan {
+fn plan(args: MountArgs) -> Outcome<Plan> {
     let open = OpenOptions {
         read_only: args.read_only,
         engine: args.engine.into(),
@@ -120,7 +122,8 @@ fn plan(args: MountArgs) -> Plan {
         anchor: anchor::wanted(args.anchor.as_deref()),
     };
     let trust = args.trust();
-    Plan {
+    Ok(Plan {
+        exclusions: exclude::exclusions(&args)?,
         vault: args.vault,
         nonempty: args.nonempty,
         trust,
@@ -134,7 +137,7 @@ fn plan(args: MountArgs) -> Plan {
         flags: args.options,
         idle: args.idle,
         idle_unmount: args.idle_unmount,
-    }
+    })
 }
 
 /// Merges the `-o` options, makes paths absolute, and checks everything that needs no password. Also
@@ -146,6 +149,8 @@ fn prepare(args: MountArgs) -> Outcome<(MountArgs, SlotKind)> {
     }
     args.log_file = args.log_file.as_deref().map(std::path::absolute).transpose().map_err(working_dir)?;
     args.anchor = args.anchor.as_deref().map(std::path::absolute).transpose().map_err(working_dir)?;
+    args.patterns = exclude::collect(&args)?;
+    exclude::exclusions(&args)?;
     let config = if args.reverse { reverse::read(&args.vault)? } else { vaults::read(&args.vault)? };
     args.read_only |= args.reverse;
     args.vault = args.vault.canonicalize().map_err(|e| Failure::io(args.vault.display(), &e))?;

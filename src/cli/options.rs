@@ -129,6 +129,9 @@ fn take(args: &mut MountArgs, option: String) -> Outcome {
     };
     match (name, value) {
         ("reverse", None) => args.reverse = true,
+        ("exclude", Some(pattern)) => args.exclude.push(pattern.into()),
+        ("exclude-from", Some(file)) => args.exclude_from.push(PathBuf::from(file)),
+        ("one-file-system", None) => args.one_file_system = true,
         ("allow_other", None) => args.allow_other = true,
         ("shared", None) => args.shared = true,
         ("nonempty", None) => args.nonempty = true,
@@ -205,8 +208,11 @@ fn one_source(args: &MountArgs) -> Outcome {
     Ok(())
 }
 
-/// Rejects options that do not apply to a reverse view, from the command line or `-o`.
+/// Rejects options that apply only to vaults or only to reverse views, from the command line or `-o`.
 fn fit_for_reverse(args: &MountArgs) -> Outcome {
+    if !args.reverse {
+        return without_reverse(args);
+    }
     let plain = MountArgs::plain(&args.vault, &args.mount);
     let asked = [
         ("anchor", args.anchor != plain.anchor),
@@ -219,12 +225,28 @@ fn fit_for_reverse(args: &MountArgs) -> Outcome {
         ("memory", args.memory != plain.memory),
         ("shared", args.shared),
     ];
-    match asked.into_iter().find(|(_, asked)| args.reverse && *asked) {
+    match asked.into_iter().find(|(_, asked)| *asked) {
         None => Ok(()),
         Some((name, _)) => Err(Failure::new(
             Code::Usage,
             format!("`{name}` cannot be combined with `reverse`"),
             "It applies only to vaults. A reverse view writes nothing, caches nothing and encrypts on the CPU. Leave it out.",
+        )),
+    }
+}
+
+fn without_reverse(args: &MountArgs) -> Outcome {
+    let asked = [
+        ("exclude", !args.exclude.is_empty()),
+        ("exclude-from", !args.exclude_from.is_empty()),
+        ("one-file-system", args.one_file_system),
+    ];
+    match asked.into_iter().find(|(_, asked)| *asked) {
+        None => Ok(()),
+        Some((name, _)) => Err(Failure::new(
+            Code::Usage,
+            format!("`{name}` needs `reverse`"),
+            "A vault always shows all that is in it; only a reverse view can leave something out.",
         )),
     }
 }
@@ -399,6 +421,20 @@ mod tests {
         let line = ["warpcrypt", "mount", "v", "m", "--reverse", "--engine", "cpu"];
         let Command::Mount(args) = Cli::parse_from(line).command else { unreachable!() };
         assert_eq!(absorb(args).unwrap_err().code, Code::Usage);
+    }
+
+    #[test]
+    fn only_a_reverse_view_leaves_something_out() {
+        let args =
+            options("exclude=*.tmp,exclude=a\\,b=c,reverse,exclude-from=/list,one-file-system").unwrap();
+        assert_eq!(args.exclude, ["*.tmp", "a,b=c"]);
+        assert!(args.exclude_from == [PathBuf::from("/list")] && args.one_file_system);
+        for text in ["exclude=a", "exclude-from=/list", "one-file-system"] {
+            assert_eq!(options(text).unwrap_err().code, Code::Usage, "{text}");
+        }
+        for text in ["exclude", "exclude-from", "one-file-system=1"] {
+            assert_eq!(options(&format!("reverse,{text}")).unwrap_err().code, Code::Usage, "{text}");
+        }
     }
 
     #[test]

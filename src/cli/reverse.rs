@@ -10,7 +10,7 @@ use crate::{
         config::{Settings, TEXT_MAX, VaultConfig},
         key_slot::NewSlot,
     },
-    reverse::{CONFIG, ReverseKeys, Time, View},
+    reverse::{CONFIG, Exclusions, ReverseKeys, Time, View},
     store::StoreDir,
     vault::Unlock,
 };
@@ -149,15 +149,15 @@ fn replace(store: &StoreDir, config: &VaultConfig) -> io::Result<()> {
     write().inspect_err(|_| drop(store.unlink(&new)))
 }
 
-/// Unlocks a plain directory's configuration and opens the view.
+/// Unlocks a plain directory's configuration and opens the view without the excluded nodes.
 ///
 /// # Errors
 /// If the secret does not open it, or the directory cannot be read.
-pub fn view(plain: &Path, unlock: &Unlock) -> Outcome<View> {
+pub fn view(plain: &Path, exclusions: Exclusions, unlock: &Unlock) -> Outcome<View> {
     let (text, time) = text(plain)?;
     let config = VaultConfig::parse(&text).map_err(|e| vaults::explain(e.into()))?;
     let master =
         vaults::with_secret(unlock, |secret| config.unlock(&secret).map_err(|e| vaults::explain(e.into())))?;
-    View::open(plain, ReverseKeys::derive(&config, &master), text, time)
+    View::open(plain, exclusions, ReverseKeys::derive(&config, &master), text, time)
         .map_err(|e| Failure::io(plain.display(), &e))
 }

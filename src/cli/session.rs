@@ -12,6 +12,7 @@ use crate::{
         Reach, RingMode, Session, Trust,
     },
     metrics,
+    reverse::Exclusions,
     vault::{self, OpenOptions, Unlock, Vault},
 };
 use signal_hook::{
@@ -43,6 +44,8 @@ pub struct Plan {
     pub open: OpenOptions,
     /// Whether the vault is a plain directory to be shown in encrypted form.
     pub reverse: bool,
+    /// Nodes of the plain directory that are not shown.
+    pub exclusions: Exclusions,
     /// Whether other users have access.
     pub allow_other: bool,
     /// The owners to show instead of the stored ones.
@@ -132,7 +135,7 @@ impl Confined {
             idle_unmount: plan.idle_unmount,
         };
         let Some(control_dir) = control_dir else {
-            let view = reverse::view(&plan.vault, unlock)?;
+            let view = reverse::view(&plan.vault, plan.exclusions.clone(), unlock)?;
             return fuse::mount_reverse(view, &place, mounter, &options)
                 .map(Mounted)
                 .map_err(|e| refused(plan, &e));

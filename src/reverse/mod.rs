@@ -4,11 +4,12 @@
 //! - `keys` derives ids, salts and nonces; `seal` seals a group of chunks; `content` is the stored form of
 //!   a file.
 //! - `attributes` is the stored form of extended attributes and ACLs.
-//! - `plain` reads the plain directory and never leaves it; `view` presents it as a store; `long_names`
-//!   caches the names seen in listings.
+//! - `plain` reads the plain directory and never leaves it; `exclusions` names what it does not see; `view`
+//!   presents it as a store; `long_names` caches the names seen in listings.
 
 mod attributes;
 mod content;
+mod exclusions;
 mod keys;
 mod long_names;
 mod plain;
@@ -16,6 +17,7 @@ mod seal;
 mod view;
 
 pub use content::Content;
+pub use exclusions::{Exclusions, PatternError, Patterns};
 pub use keys::ReverseKeys;
 pub use plain::CONFIG;
 pub use view::{Entry, Node, Time, View};

@@ -1,6 +1,7 @@
 //! The plain directory, read by path relative to its descriptor. No link is followed, and nothing is
-//! written.
+//! written. Excluded nodes do not exist here.
 
+use super::exclusions::Exclusions;
 use crate::format::name::NAME_MAX;
 use rustix::{
     fs::{
@@ -35,16 +36,33 @@ pub struct Listed {
 }
 
 /// The plain directory.
-pub struct Plain(OwnedFd);
+pub struct Plain {
+    root: OwnedFd,
+    /// Device number of the root.
+    device: u64,
+    exclusions: Exclusions,
+}
 
 impl Plain {
-    pub fn open(path: &Path) -> io::Result<Plain> {
+    pub fn open(path: &Path, exclusions: Exclusions) -> io::Result<Plain> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Plain(rustix::fs::open(path, flags, Mode::empty())?))
+        let root = rustix::fs::open(path, flags, Mode::empty())?;
+        let device = fstat(&root)?.st_dev;
+        Ok(Plain { root, device, exclusions })
     }
 
     pub fn stat(&self, path: &Path) -> io::Result<Stat> {
-        Ok(fstat(self.at(path, OFlags::PATH)?)?)
+        let mut stat = fstat(self.at(path, OFlags::PATH)?)?;
+        if is_directory(&stat) && !self.exclusions.is_empty() {
+            // The count includes excluded directories. 1 means that subdirectories are not counted.
+            stat.st_nlink = 1;
+        }
+        Ok(stat)
+    }
+
+    /// Whether a node is on the same filesystem as the root.
+    pub fn is_on_root_filesystem(&self, stat: &Stat) -> bool {
+        stat.st_dev == self.device
     }
 
     /// Fails only if the node cannot be reached, for example because it does not exist. Its attributes need
@@ -55,7 +73,7 @@ impl Plain {
     }
 
     pub fn space(&self) -> io::Result<StatVfs> {
-        Ok(fstatvfs(&self.0)?)
+        Ok(fstatvfs(&self.root)?)
     }
 
     pub fn target(&self, path: &Path) -> io::Result<Vec<u8>> {
@@ -98,8 +116,9 @@ impl Plain {
         Ok(value)
     }
 
-    /// The entries of a directory. Entries whose attributes cannot be read are listed, too: copies would
-    /// drop an entry that is missing from the listing. Accessing it by name then reports the error.
+    /// The entries of a directory; none if it is on another filesystem and those are excluded. Entries
+    /// whose attributes cannot be read are listed, too: copies would drop an entry that is missing from the
+    /// listing. Accessing it by name then reports the error.
     pub fn list(&self, path: &Path) -> io::Result<Vec<Listed>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = match self.at(path, flags | OFlags::NOATIME) {
@@ -107,10 +126,19 @@ impl Plain {
             opened => opened,
         }?;
         let mut all = Vec::new();
+        if self.exclusions.one_filesystem() && !self.is_on_root_filesystem(&fstat(&fd)?) {
+            return Ok(all);
+        }
         for entry in Dir::read_from(&fd)? {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
             if name == b"." || name == b".." || name.len() > NAME_MAX {
+                continue;
+            }
+            let place = path.join(OsStr::from_bytes(name));
+            let is_excluded = |kind| self.exclusions.names(&place, kind == FileType::Directory);
+            // Before the entry is examined, because an excluded mount may not answer.
+            if entry.file_type() != FileType::Unknown && is_excluded(entry.file_type()) {
                 continue;
             }
             let (kind, inode, size) = match statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
@@ -118,17 +146,47 @@ impl Plain {
                 Err(Errno::NOENT) => continue,
                 Err(_) => (entry.file_type(), entry.ino(), 0),
             };
+            if is_excluded(kind) {
+                continue;
+            }
             let size = u64::try_from(size).unwrap_or(0);
             all.push(Listed { name: name.to_vec(), kind, inode, size });
         }
         Ok(all)
     }
 
+    /// Opens a node. Fails with ENOENT if it is excluded.
     fn at(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let node = self.open_any(path, flags)?;
+        if self.is_excluded(path, &node)? { Err(Errno::NOENT) } else { Ok(node) }
+    }
+
+    fn is_excluded(&self, path: &Path, node: &OwnedFd) -> rustix::io::Result<bool> {
+        if self.exclusions.is_empty() {
+            return Ok(false);
+        }
+        if self.exclusions.excludes(path, is_directory(&fstat(node)?)) {
+            return Ok(true);
+        }
+        if self.exclusions.one_filesystem() {
+            for above in path.ancestors().skip(1) {
+                if !self.is_on_root_filesystem(&fstat(self.open_any(above, OFlags::PATH)?)?) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn open_any(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let path = if path.as_os_str().as_bytes().is_empty() { Path::new(".") } else { path };
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        openat2(&self.0, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), resolve)
+        openat2(&self.root, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), resolve)
     }
+}
+
+fn is_directory(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }
 
 /// A path to exactly this node. Attributes cannot be read through a descriptor opened with `O_PATH`.

@@ -2,6 +2,7 @@
 
 use super::{
     content::{Content, as_stored},
+    exclusions::Exclusions,
     keys::ReverseKeys,
     long_names::LongNames,
     plain::{CONFIG, Listed, Plain},
@@ -66,22 +67,25 @@ pub struct View {
     engine: Arc<CpuEngine>,
     config: Vec<u8>,
     configured: Time,
-    /// Device number of the plain directory.
-    device: u64,
     long_names: LongNames,
 }
 
 impl View {
-    /// A view of the directory `plain`. Its configuration has the content `config`, written at
-    /// `configured`.
+    /// A view of the directory `plain` without the excluded nodes. Its configuration has the content
+    /// `config`, written at `configured`.
     ///
     /// # Errors
     /// If the directory cannot be opened.
-    pub fn open(plain: &Path, keys: ReverseKeys, config: Vec<u8>, configured: Time) -> io::Result<View> {
-        let plain = Plain::open(plain)?;
-        let device = plain.stat(Path::new(""))?.st_dev;
+    pub fn open(
+        plain: &Path,
+        exclusions: Exclusions,
+        keys: ReverseKeys,
+        config: Vec<u8>,
+        configured: Time,
+    ) -> io::Result<View> {
+        let plain = Plain::open(plain, exclusions)?;
         let (engine, long_names) = (Arc::new(CpuEngine::new()), LongNames::default());
-        Ok(View { plain, keys, engine, config, configured, device, long_names })
+        Ok(View { plain, keys, engine, config, configured, long_names })
     }
 
     /// The node called `name` in the directory at this path.
@@ -248,7 +252,7 @@ impl View {
     /// Whether all names of a plain file share one salt. Not on other filesystems mounted below the
     /// directory: their inode numbers may also occur on the plain directory's filesystem.
     pub fn is_linked(&self, stat: &Stat) -> bool {
-        stat.st_nlink > 1 && stat.st_dev == self.device
+        stat.st_nlink > 1 && self.plain.is_on_root_filesystem(stat)
     }
 
     /// The content of one of the vault's own files.

@@ -1,5 +1,7 @@
 //! A plain directory shown in its stored form: a copy of that view is an ordinary vault.
 
+mod excluded;
+
 use crate::support::{
     command::{self, ok},
     mounted::Vault,
@@ -30,10 +32,15 @@ fn plain(fill: impl FnOnce(&Path)) -> Vault {
 
 /// Copies the mounted view with this command and checks the copy.
 fn copied(vault: &Vault, copy: &str) -> Vault {
+    copied_with(vault, &[], copy)
+}
+
+/// As `copied`, with additional options for the view.
+fn copied_with(vault: &Vault, options: &[&str], copy: &str) -> Vault {
     let other = Vault::new("aes-256-ctr");
     fs::remove_dir_all(&other.store).expect("the vault");
     fs::create_dir(&other.store).expect("copy");
-    let view = vault.mount_with(&["--reverse"]);
+    let view = vault.mount_with(&[&["--reverse"], options].concat());
     command::sh("/", copy, &[view.path(), &other.store], 300);
     view.unmount();
     check(&other);
@@ -278,18 +285,30 @@ fn equal_files_share_no_stored_page() {
     view.unmount();
 }
 
-/// A tmpfs, unmounted on drop.
-struct Memory(PathBuf);
+/// Something mounted in the plain directory, unmounted on drop.
+struct Submount(PathBuf);
 
-impl Memory {
-    fn at(place: PathBuf) -> Memory {
+impl Submount {
+    /// A tmpfs on a new directory.
+    fn tmpfs(place: PathBuf) -> Submount {
         fs::create_dir(&place).expect("directory");
+        Submount::over(place)
+    }
+
+    /// A tmpfs on an existing directory.
+    fn over(place: PathBuf) -> Submount {
         ok(Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(&place), 30);
-        Memory(place)
+        Submount(place)
+    }
+
+    /// Another name for a file or a directory.
+    fn bind(from: &Path, place: PathBuf) -> Submount {
+        ok(Command::new("mount").arg("--bind").arg(from).arg(&place), 30);
+        Submount(place)
     }
 }
 
-impl Drop for Memory {
+impl Drop for Submount {
     fn drop(&mut self) {
         command::run(Command::new("umount").arg("-l").arg(&self.0), 30);
     }
@@ -303,8 +322,8 @@ fn linked_files_of_two_filesystems_share_no_stored_page() {
     }
     let content = Random::from_seed(5).bytes(100 * 4096);
     let vault = plain(|_| ());
-    let below = ["a", "b"].map(|name| Memory::at(vault.store.join(name)));
-    let numbers = below.each_ref().map(|Memory(dir)| {
+    let below = ["a", "b"].map(|name| Submount::tmpfs(vault.store.join(name)));
+    let numbers = below.each_ref().map(|Submount(dir)| {
         fs::write(dir.join("one"), &content).expect("file");
         fs::hard_link(dir.join("one"), dir.join("two")).expect("link");
         fs::metadata(dir.join("one")).expect("file").ino()
@@ -443,7 +462,7 @@ fn a_file_above_16_tib_is_left_out_and_logged() {
         return;
     }
     let vault = plain(|_| ());
-    let below = Memory::at(vault.store.join("memory"));
+    let below = Submount::tmpfs(vault.store.join("memory"));
     for (name, size) in [("largest", 1 << 44), ("larger", (1 << 44) + 1)] {
         File::create(below.0.join(name)).and_then(|file| file.set_len(size)).expect("file");
     }

@@ -15,6 +15,7 @@ use crate::{
     engine,
     format::name::NameMode,
     fuse::{self, Owners, Trust},
+    reverse::Patterns,
 };
 use clap::{Args, Parser, Subcommand, value_parser};
 use std::{
@@ -228,8 +229,25 @@ pub struct MountArgs {
     /// Show a directory of plain files as an encrypted vault, read-only
     ///
     /// For a copy in a place that is not trusted: see docs/reverse.md.
-    #[arg(long)]
+    #[arg(help_heading = "Reverse view", long)]
     pub reverse: bool,
+    /// With --reverse: leave out what this pattern matches, as in a .gitignore file
+    ///
+    /// May be repeated. The pattern is matched on the plain path below the directory, and the last pattern that matches
+    /// decides: `!` in front includes again, but nothing below an excluded directory. A `/` at the beginning or in the
+    /// middle anchors the pattern at the directory, one at the end restricts it to directories.
+    #[arg(help_heading = "Reverse view", long, value_name = "PATTERN")]
+    pub exclude: Vec<OsString>,
+    /// With --reverse: read such patterns from a file, one a line; --exclude decides over them
+    ///
+    /// May be repeated. Empty lines and lines that start with `#` are ignored.
+    #[arg(help_heading = "Reverse view", long, value_name = "FILE")]
+    pub exclude_from: Vec<PathBuf>,
+    /// With --reverse: show directories on which another filesystem is mounted as empty
+    ///
+    /// As rsync does. Subvolumes of Btrfs are filesystems in this sense, bind mounts of the same filesystem are not.
+    #[arg(help_heading = "Reverse view", long)]
+    pub one_file_system: bool,
     /// Let other machines mount the vault for writing at the same time
     ///
     /// All of them need this option, and the store needs locks that work between machines. docs/sharing.md says what one sees of
@@ -288,13 +306,16 @@ pub struct MountArgs {
     pub log_file: Option<PathBuf>,
     /// Mount options, as in fstab
     ///
-    /// They are ro, rw, reverse, shared, allow_other, default_permissions, nonempty, any-path, any-kdf-memory, for-uid=UID, uid=UID, gid=GID, noexec, nosuid, nodev, noatime,
+    /// They are ro, rw, reverse, shared, allow_other, default_permissions, nonempty, any-path, any-kdf-memory, for-uid=UID, uid=UID, gid=GID, exclude=PATTERN, exclude-from=F, one-file-system, noexec, nosuid, nodev, noatime,
     /// password-file=F, password-command=C, key-file=F, log-file=F, engine=E, durability=D, cache=C, io-uring=U, memory=MIB, anchor=F, idle=TIME, idle-unmount=TIME. In a
     /// value, write a comma as `\,` and a backslash as `\\`. Root refuses a mount point behind a symbolic link or a directory that others
     /// can write to: for-uid lets that user own them and the mount point, any-path checks nothing. uid and gid show all files as owned by that user and
     /// group, which gives the mount no more access to the store.
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
+    /// The patterns of `exclude` and of the files in `exclude_from`, once they have been read.
+    #[arg(skip)]
+    pub patterns: Patterns,
     /// Whether the mount may hide what is in the directory; an option of `-o` only.
     #[arg(skip)]
     pub nonempty: bool,
@@ -335,6 +356,9 @@ impl MountArgs {
             foreground: false,
             read_only: false,
             reverse: false,
+            exclude: Vec::new(),
+            exclude_from: Vec::new(),
+            one_file_system: false,
             shared: false,
             allow_other: false,
             engine: EngineArg::default(),
@@ -347,6 +371,7 @@ impl MountArgs {
             idle_unmount: None,
             log_file: None,
             options: Vec::new(),
+            patterns: Patterns::default(),
             nonempty: false,
             any_path: false,
             any_kdf_memory: false,
