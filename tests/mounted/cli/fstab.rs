@@ -250,3 +250,25 @@ fn a_remount_does_not_open_for_writing_what_was_opened_for_reading() {
     let said = installed(&vault, script);
     assert!(said.contains("code 32") && said.contains("reading only") && said.contains(" ro,"), "{said}");
 }
+
+#[test]
+fn a_remount_accepts_an_option_of_fstab_with_a_comma() {
+    if !ready_as_root(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let script = "
+        mkdir plain; touch 'plain/a,b' plain/c
+        warpcrypt init --reverse plain --key-file key
+        options=\"reverse,key-file=$PWD/key,log-file=$PWD/log,exclude=a\\\\,[b]\"
+        printf '%s\\n' \"$PWD/plain $PWD/mnt fuse.warpcrypt $options 0 0\" >fstab
+        mount --bind fstab /etc/fstab
+        mount mnt
+        warpcrypt ls mnt --key-file key
+        mount -o remount,ro,noexec mnt
+        grep ' fuse.warpcrypt ' /proc/mounts
+        umount mnt";
+    let said = installed(&vault, script);
+    assert!(said.contains("\nc\n") && !said.contains("a,b\n") && said.contains("noexec"), "{said}");
+    assert!(said.contains("`exclude=a[b]` counts from the next mount on"), "{said}");
+}
