@@ -150,7 +150,7 @@ fio_works() { # NAME OPTIONS...
 fsx_works() { cd "$root" && REQUIRE_FUSE=1 limit cargo test --release --test mounted fsx; }
 
 cargo_works() {
-    mkdir "$mnt/project" && cp -a "$root"/{Cargo.toml,Cargo.lock,kernels,src} "$mnt/project/" || return 1
+    mkdir "$mnt/project" && cp -a "$root"/{Cargo.toml,Cargo.lock,crates,kernels,src} "$mnt/project/" || return 1
     [ ! -d "$root/benches" ] || cp -a "$root/benches" "$mnt/project/"
     unset CARGO_TARGET_DIR RUSTFLAGS
     cd "$mnt/project" && limit cargo build --bins &&

@@ -1,12 +1,11 @@
 //! warpcrypt: an encrypted, authenticated directory for Linux.
 //!
-//! The modules of the data path are layers; each calls only those to its left: `crypto` ← `engine` ←
-//! `vault` ← `fuse` ← `cli`. Beside them, `reverse` computes what a vault would store, `format` parses
-//! bytes into checked types (it uses only the types of `crypto`), and `store` moves bytes and contains no
-//! crypto.
+//! The modules of the data path are layers; each calls only those to its left: `crypto` (a separate crate)
+//! ← `engine` ← `vault` ← `fuse` ← `cli`. Beside them, `reverse` computes what a vault would store,
+//! `format` parses bytes into checked types (it uses only the types of `crypto`), and `store` moves bytes
+//! and contains no crypto.
 
 pub mod cli;
-pub mod crypto;
 pub mod engine;
 pub mod format;
 pub mod fuse;

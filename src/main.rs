@@ -1,7 +1,7 @@
 //! The `warpcrypt` program.
 
+use crypto::allocator::WipingAllocator;
 use std::{alloc::System, process::ExitCode};
-use warpcrypt::crypto::allocator::WipingAllocator;
 
 #[global_allocator]
 static ALLOCATOR: WipingAllocator = WipingAllocator(System);

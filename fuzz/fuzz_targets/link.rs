@@ -1,14 +1,12 @@
 //! Modified stored link targets are refused; anything that a key holder could have sealed decodes.
 #![no_main]
 
+use crypto::{cipher::Cipher, kdf::subkey, secret::Secret, siv::SivKey};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
-use warpcrypt::{
-    crypto::{cipher::Cipher, kdf::subkey, secret::Secret, siv::SivKey},
-    format::{
-        keys,
-        link::{LinkKey, NONCE, target_len},
-    },
+use warpcrypt::format::{
+    keys,
+    link::{LinkKey, NONCE, target_len},
 };
 use warpcrypt_fuzz::{Edit, base64, edited};
 

@@ -2,12 +2,10 @@
 //! and a parsed list survives another round trip.
 #![no_main]
 
+use crypto::hash::{Digest, Function};
 use libfuzzer_sys::fuzz_target;
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
-use warpcrypt::{
-    crypto::hash::{Digest, Function},
-    hash::list::{KnownFile, functions_of, parse, write_hashdeep, write_header, write_sum},
-};
+use warpcrypt::hash::list::{KnownFile, functions_of, parse, write_hashdeep, write_header, write_sum};
 use warpcrypt_fuzz::{Edit, edited};
 
 /// Sizes and names of files, a folder, the choice of functions, and edits to the lists.

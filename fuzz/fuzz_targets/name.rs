@@ -2,21 +2,19 @@
 //! have sealed, only the canonical stored form of a name is accepted.
 #![no_main]
 
+use crypto::{
+    cipher::Cipher,
+    kdf::subkey,
+    mac::{Mac, MacKey},
+    secret::Secret,
+    siv::SivKey,
+};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
-use warpcrypt::{
-    crypto::{
-        cipher::Cipher,
-        kdf::subkey,
-        mac::{Mac, MacKey},
-        secret::Secret,
-        siv::SivKey,
-    },
-    format::{
-        dir_id::{DirId, DirIdKey},
-        keys,
-        name::{Encoded, LONG, NAME_MAX, NameKeys, NameMode},
-    },
+use warpcrypt::format::{
+    dir_id::{DirId, DirIdKey},
+    keys,
+    name::{Encoded, LONG, NAME_MAX, NameKeys, NameMode},
 };
 use warpcrypt_fuzz::{Edit, base64, edited};
 

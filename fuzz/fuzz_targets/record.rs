@@ -2,12 +2,10 @@
 //! round-trips.
 #![no_main]
 
+use crypto::integrity::{Integrity, IntegrityKey};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
-use warpcrypt::{
-    crypto::integrity::{Integrity, IntegrityKey},
-    format::record::{Between, Claim, KeyId, RECORD, Record, Recovery, Version},
-};
+use warpcrypt::format::record::{Between, Claim, KeyId, RECORD, Record, Recovery, Version};
 use warpcrypt_fuzz::{Edit, edited};
 
 static KEY: LazyLock<IntegrityKey> =

@@ -2,16 +2,14 @@
 //! have sealed, only the canonical stored form of a name is accepted.
 #![no_main]
 
+use crypto::{cipher::Cipher, kdf::subkey, secret::Secret, siv::SivKey};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
-use warpcrypt::{
-    crypto::{cipher::Cipher, kdf::subkey, secret::Secret, siv::SivKey},
-    format::{
-        dir_id::DirId,
-        keys,
-        xattr::{NONCE, Owner, PREFIX, STORED_NAME_MAX, XattrKeys},
-        xattr_list::{ListOwner, XattrList},
-    },
+use warpcrypt::format::{
+    dir_id::DirId,
+    keys,
+    xattr::{NONCE, Owner, PREFIX, STORED_NAME_MAX, XattrKeys},
+    xattr_list::{ListOwner, XattrList},
 };
 use warpcrypt_fuzz::{Edit, base64, edited};
 

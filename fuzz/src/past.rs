@@ -1,8 +1,8 @@
 //! Files with a history: snapshots of the store, and the file's content at each.
 
+use crypto::{chunk::CHUNK, cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
 use std::sync::{Arc, LazyLock};
 use warpcrypt::{
-    crypto::{chunk::CHUNK, cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret},
     engine::{EngineChoice, Router},
     format::{
         layout::PAGE,

@@ -10,7 +10,6 @@ use super::{
     tell, terminal, unlocking, vaults,
 };
 use crate::{
-    crypto::secret::Secret,
     format::{
         config::{TEXT_MAX, VaultConfig},
         key_slot::NewSlot,
@@ -18,6 +17,7 @@ use crate::{
     },
     vault::Vault,
 };
+use crypto::secret::Secret;
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},

@@ -8,7 +8,8 @@ use super::{
     password,
     progress::Spinner,
 };
-use crate::{crypto::machine::any_memory_is_allowed, reverse::Patterns, vault::Unlock};
+use crate::{reverse::Patterns, vault::Unlock};
+use crypto::machine::any_memory_is_allowed;
 use rustix::io::Errno;
 use std::{
     ffi::OsString,

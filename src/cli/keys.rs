@@ -12,7 +12,6 @@ use super::{
     tell, unlocking, vaults,
 };
 use crate::{
-    crypto::{kdf::Argon2Cost, secret::Secret},
     format::{
         config::VaultConfig,
         key_slot::{DEFAULT_COST, KeySlot, NewSlot, SlotKind, SlotSecret},
@@ -20,6 +19,7 @@ use crate::{
     },
     vault::Unlock,
 };
+use crypto::{kdf::Argon2Cost, secret::Secret};
 use std::{cell::Cell, path::Path};
 
 /// Runs `key`.

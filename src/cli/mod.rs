@@ -51,9 +51,10 @@ mod unheard;
 mod unlocking;
 mod vaults;
 
-use crate::{crypto::machine::allow_any_memory, engine};
+use crate::engine;
 use args::{Cli, Command, OVERVIEW};
 use clap::{CommandFactory, Parser};
+use crypto::machine::allow_any_memory;
 use exit::{Code, Failure, Outcome};
 use std::{
     env,

@@ -14,12 +14,12 @@ use super::{
     shared_store, tell, unlocking, vaults,
 };
 use crate::{
-    crypto::machine::allow_any_memory,
     engine,
     format::key_slot::SlotKind,
     fuse::Trust,
     vault::{OpenOptions, PATIENCE, Unlock},
 };
+use crypto::machine::allow_any_memory;
 use rustix::{
     fs::{Access, access},
     io::Errno,

@@ -2,7 +2,7 @@
 //! who must not be able to redirect root's writes with a planted link.
 
 use super::mounts;
-use crate::crypto::random;
+use crypto::random;
 use rustix::{
     fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, renameat, unlinkat},
     io::Errno,

@@ -5,7 +5,6 @@ use super::{
     vaults,
 };
 use crate::{
-    crypto::{kdf::Argon2Cost, random, secret::Secret},
     format::{
         config::{Settings, TEXT_MAX, VaultConfig},
         key_slot::NewSlot,
@@ -14,6 +13,7 @@ use crate::{
     store::StoreDir,
     vault::Unlock,
 };
+use crypto::{kdf::Argon2Cost, random, secret::Secret};
 use rustix::fs::{FlockOperation, OFlags};
 use std::{
     ffi::{OsStr, OsString},

@@ -14,7 +14,6 @@ use super::{
     tell, unlocking, vaults,
 };
 use crate::{
-    crypto::secret::Secret,
     engine::EngineChoice,
     format::{
         config::{ConfigError, VaultConfig},
@@ -25,6 +24,7 @@ use crate::{
     reverse::ReverseKeys,
     vault::{Begun, ConfigLock, OpenError, OpenOptions, Rotated, Step, Unlock, Vault},
 };
+use crypto::secret::Secret;
 use std::{path::Path, sync::Arc};
 use zeroize::Zeroizing;
 

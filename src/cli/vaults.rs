@@ -5,7 +5,6 @@ use super::{
     exit::{Code, Failure, Outcome},
 };
 use crate::{
-    crypto::{kdf::Argon2Cost, secret::Secret},
     format::{
         config::{ConfigError, Settings, VaultConfig},
         key_slot::{NewSlot, SlotError, SlotSecret},
@@ -14,6 +13,7 @@ use crate::{
     reverse::CONFIG,
     vault::{NewPlace, OpenError, Unlock, Vault},
 };
+use crypto::{kdf::Argon2Cost, secret::Secret};
 use std::{
     fmt::Display,
     path::Path,
@@ -141,10 +141,8 @@ pub fn now() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        crypto::{cipher::Cipher, integrity::Integrity},
-        format::{key_slot::DEFAULT_COST, name::NameMode},
-    };
+    use crate::format::{key_slot::DEFAULT_COST, name::NameMode};
+    use crypto::{cipher::Cipher, integrity::Integrity};
 
     #[test]
     fn a_change_locks_nothing_while_it_derives_keys_and_overwrites_no_other() {

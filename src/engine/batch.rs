@@ -1,7 +1,7 @@
 //! A batch: chunk jobs from any number of files, over two contiguous buffers.
 
 use super::Buffer;
-use crate::crypto::{
+use crypto::{
     chunk::{CHUNK, ChunkId, ChunkKeys, Tag},
     listed,
     secret::ct_eq,

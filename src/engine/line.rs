@@ -86,7 +86,7 @@ impl Drop for Turn<'_> {
 #[cfg(test)]
 mod tests {
     use super::{super::Op, *};
-    use crate::crypto::{cipher::Cipher, integrity::Integrity};
+    use crypto::{cipher::Cipher, integrity::Integrity};
 
     const FUNCTION: Function =
         Function { cipher: Cipher::Aes256, integrity: Integrity::Kmac128, op: Op::Seal };

@@ -4,7 +4,7 @@ use super::{
     Batch, BufferPool, ChunkJob, CpuEngine, Engine, EngineError, Op,
     profile::{Curve, Function},
 };
-use crate::crypto::chunk::{CHUNK, ChunkId, ChunkKeys};
+use crypto::chunk::{CHUNK, ChunkId, ChunkKeys};
 use std::{
     mem,
     ops::RangeInclusive,

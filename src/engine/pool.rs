@@ -4,8 +4,8 @@
 //! A caller lends its own stack and works alongside the helpers, so the threads are joined when the pool is
 //! dropped. Jobs that own their data belong to another pool (`vault/file/background.rs`).
 
-use crate::crypto::traces;
 use crossbeam_channel::{Receiver, Sender};
+use crypto::traces;
 use parking_lot::{Condvar, Mutex};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

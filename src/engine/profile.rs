@@ -1,7 +1,7 @@
 //! Time that an engine takes for a batch, by size and function.
 
 use super::{Batch, Op};
-use crate::crypto::{chunk::CHUNK, cipher::Cipher, integrity::Integrity};
+use crypto::{chunk::CHUNK, cipher::Cipher, integrity::Integrity};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

@@ -5,7 +5,7 @@ use super::{
     profile::Function,
     team::{Choice, EngineCounters, Tally, Team},
 };
-use crate::crypto::{
+use crypto::{
     chunk::ChunkKeys,
     tags::{Opened, open_in_place},
 };

@@ -1,7 +1,7 @@
 //! Compares every engine with chunks sealed one by one, and gives it batches that no engine may run.
 
 use super::*;
-use crate::crypto::{
+use crypto::{
     chunk::{CHUNK, ChunkId, ChunkKeys},
     cipher::Cipher,
     integrity::Integrity,

@@ -1,7 +1,7 @@
 //! The list of change times that a vault preserves from one mount to the next.
 
 use super::keys;
-use crate::crypto::{AuthError, cipher::Cipher, kdf::subkey, secret::Secret, siv::SivKey};
+use crypto::{AuthError, cipher::Cipher, kdf::subkey, secret::Secret, siv::SivKey};
 
 /// Maximum number of entries in the file.
 pub const TIMES_MAX: usize = 200_000;

@@ -10,7 +10,7 @@ use super::{
     name::NameMode,
     printed::PrintedError,
 };
-use crate::crypto::{
+use crypto::{
     cipher::Cipher,
     integrity::Integrity,
     kdf::subkey,

@@ -10,7 +10,7 @@ use super::{
     name::NameMode,
     printable::printable,
 };
-use crate::crypto::{cipher::Cipher, integrity::Integrity, kdf::Argon2Cost};
+use crypto::{cipher::Cipher, integrity::Integrity, kdf::Argon2Cost};
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;

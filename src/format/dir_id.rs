@@ -2,7 +2,7 @@
 //! under the id of their directory, so a stored name is meaningless in any other.
 
 use super::keys;
-use crate::crypto::{
+use crypto::{
     AuthError,
     kdf::subkey,
     mac::{Mac, MacKey},

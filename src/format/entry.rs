@@ -1,6 +1,6 @@
 //! Entries: two slots per chunk, so that overwriting a chunk never destroys its durable version.
 
-use crate::crypto::chunk::{Nonce, Tag};
+use crypto::chunk::{Nonce, Tag};
 
 /// Size of a slot in bytes.
 pub const SLOT: usize = 32;

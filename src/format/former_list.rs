@@ -2,7 +2,7 @@
 //! in blocks that each have a MAC. It is written once, at the start of a rotation, under the new master key.
 
 use super::keys;
-use crate::crypto::{
+use crypto::{
     kdf::subkey,
     mac::{Mac, MacKey},
     secret::{Secret, ct_eq},

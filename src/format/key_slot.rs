@@ -2,7 +2,7 @@
 //! key.
 
 use super::recovery_key::RecoveryKey;
-use crate::crypto::{
+use crypto::{
     cipher::Cipher,
     kdf::{Argon2Cost, argon2id},
     mac::{Mac, MacKey},

@@ -1,6 +1,6 @@
 //! Labels of the master key's sub-keys: one for each use, so that no key has two uses.
 
-use crate::crypto::{kdf::subkey, secret::Secret};
+use crypto::{kdf::subkey, secret::Secret};
 
 /// Parent of the keys of every file.
 pub const CONTENTS: &str = "contents";

@@ -8,7 +8,7 @@ use super::{
     keys,
     name::RESERVED,
 };
-use crate::crypto::{AuthError, cipher::Cipher, kdf::subkey, random, secret::Secret, siv::SivKey};
+use crypto::{AuthError, cipher::Cipher, kdf::subkey, random, secret::Secret, siv::SivKey};
 use std::{ffi::OsString, io};
 
 /// Size in bytes of the random nonce in front. It makes equal targets look different.

@@ -6,7 +6,7 @@ use super::{
     name::NameMode,
     printed::{self, PrintedError},
 };
-use crate::crypto::{cipher::Cipher, integrity::Integrity, secret::Secret};
+use crypto::{cipher::Cipher, integrity::Integrity, secret::Secret};
 use zeroize::Zeroizing;
 
 /// Length of the secret in bytes.

@@ -8,7 +8,7 @@ use super::{
     dir_id::DirId,
     keys,
 };
-use crate::crypto::{
+use crypto::{
     cipher::Cipher,
     kdf::subkey,
     mac::{Mac, MacKey},

@@ -128,7 +128,8 @@ fn value_of(c: char) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{crypto::secret::Secret, format::recovery_key::RecoveryKey};
+    use crate::format::recovery_key::RecoveryKey;
+    use crypto::secret::Secret;
 
     const GROUPS: usize = groups(32);
     use proptest::prelude::*;

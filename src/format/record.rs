@@ -1,7 +1,7 @@
 //! The commit record: a 512-byte sector that determines the current version of a file.
 
 use super::{entry::EPOCH_LIMIT, layout, tree::Digest};
-use crate::crypto::{integrity::IntegrityKey, secret::ct_eq};
+use crypto::{integrity::IntegrityKey, secret::ct_eq};
 
 /// Size of a record in bytes.
 pub const RECORD: usize = layout::RECORD as usize;
@@ -327,7 +327,7 @@ fn field<const N: usize>(sector: &[u8; RECORD], at: usize) -> [u8; N] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crypto::integrity::Integrity;
+    use crypto::integrity::Integrity;
     use proptest::prelude::*;
 
     fn key() -> IntegrityKey {

@@ -1,7 +1,7 @@
 //! The printed recovery key: 256 random bits in a form that people can copy from paper.
 
 use super::printed::{self, PrintedError};
-use crate::crypto::{random, secret::Secret};
+use crypto::{random, secret::Secret};
 use std::io;
 use zeroize::Zeroizing;
 

@@ -1,7 +1,7 @@
 //! The hash tree over the current slots of a file.
 
 use super::entry::{SLOT, Slot};
-use crate::crypto::kdf::FileKeys;
+use crypto::kdf::FileKeys;
 
 /// A digest; all zeros for a subtree that consists of holes.
 pub type Digest = [u8; 32];
@@ -53,7 +53,7 @@ pub fn node_digest(keys: &FileKeys, level: u32, k: u64, children: &[Digest; 128]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
+    use crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
 
     fn keys() -> FileKeys {
         let contents = Secret::new_with(|k| k.fill(3));

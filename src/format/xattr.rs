@@ -6,7 +6,7 @@ use super::{
     dir_id::DirId,
     keys,
 };
-use crate::crypto::{AuthError, cipher::Cipher, kdf::subkey, random, secret::Secret, siv::SivKey};
+use crypto::{AuthError, cipher::Cipher, kdf::subkey, random, secret::Secret, siv::SivKey};
 use std::io;
 
 /// Prefix of stored attribute names.

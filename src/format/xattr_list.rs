@@ -6,7 +6,7 @@ use super::{
     dir_id::DirId,
     xattr::{NAME_MAX, NONCE, Owner, VALUE_MAX, XattrKeys},
 };
-use crate::crypto::{AuthError, random, siv::SivKey};
+use crypto::{AuthError, random, siv::SivKey};
 use std::{collections::BTreeMap, io};
 
 /// Maximum size of a list in bytes, before sealing.
@@ -179,7 +179,7 @@ impl XattrKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crypto::{cipher::Cipher, secret::Secret};
+    use crypto::{cipher::Cipher, secret::Secret};
     use proptest::prelude::*;
 
     const FILE: ListOwner = ListOwner::File([5; 32]);

@@ -1,7 +1,7 @@
 //! Whole runs over files that change while they are read.
 
 use super::{source::Contents, *};
-use crate::crypto::hash::{Digest, Function};
+use crypto::hash::{Digest, Function};
 use rustix::fs::ftruncate;
 use std::{
     fs::{self, File},

@@ -5,7 +5,7 @@ use super::{
     source::Content,
     tree::Tree,
 };
-use crate::crypto::hash::{
+use crypto::hash::{
     Function,
     md6::{Md6, forest},
 };

@@ -2,7 +2,7 @@
 //! are missing. The verdicts are those of hashdeep.
 
 use super::{list::KnownFile, worker::Hashed};
-use crate::crypto::hash::Digest;
+use crypto::hash::Digest;
 use std::{collections::HashMap, path::Path};
 
 /// The result of looking up a file in the lists.

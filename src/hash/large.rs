@@ -1,7 +1,7 @@
 //! Files that are too long for a batch, and the results of their functions.
 
 use super::source::Content;
-use crate::crypto::hash::Digest;
+use crypto::hash::Digest;
 use parking_lot::Mutex;
 use std::{
     io,

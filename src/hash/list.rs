@@ -4,7 +4,7 @@
 //! format has lines `digest  name`. A name that would break its line is escaped as the `*sum` programs do: the
 //! line begins with a backslash, and the name contains `\n`, `\r` and `\\`.
 
-use crate::crypto::hash::{Digest, Function};
+use crypto::hash::{Digest, Function};
 use std::{
     ffi::OsString,
     io::{self, Write},

@@ -6,7 +6,7 @@ use super::{
     tree::Tree,
     worker::Worker,
 };
-use crate::crypto::hash::{Function, Serial};
+use crypto::hash::{Function, Serial};
 use std::sync::Arc;
 
 /// Bytes read and hashed per step, for each of several files.

@@ -6,7 +6,7 @@ use super::{
     walk::{Found, walk},
     worker::Options,
 };
-use crate::crypto::hash::Function;
+use crypto::hash::Function;
 use fastcdc::v2020::FastCDC;
 use parking_lot::Mutex;
 use std::{

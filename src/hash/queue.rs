@@ -254,7 +254,7 @@ mod tests {
         super::large::{Large, Pass},
         *,
     };
-    use crate::crypto::hash::Function;
+    use crypto::hash::Function;
     use std::{fs::File, os::fd::OwnedFd, path::PathBuf};
 
     fn lane(number: u64, function: usize) -> Lane<OwnedFd> {

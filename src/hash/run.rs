@@ -7,8 +7,8 @@ use super::{
     walk::walk,
     worker::{Options, Record, Results, Worker},
 };
-use crate::crypto::hash::Function;
 use crossbeam_channel::{Receiver, unbounded};
+use crypto::hash::Function;
 use std::{collections::VecDeque, path::PathBuf, sync::atomic::Ordering, thread};
 
 /// Hashes every file below `roots` with each of the functions and passes its record to `each`, in the order of

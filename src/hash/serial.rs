@@ -4,7 +4,7 @@ use super::{
     large::{Pass, read_exactly},
     source::Content,
 };
-use crate::crypto::hash::{Piece, Serial};
+use crypto::hash::{Piece, Serial};
 use std::{io, sync::atomic::AtomicBool};
 
 /// Number of messages in the widest vector.

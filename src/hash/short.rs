@@ -9,7 +9,7 @@ use super::{
     walk::Found,
     worker::{Hashed, Record, Results, Worker},
 };
-use crate::crypto::hash::{Digest, md6::Md6};
+use crypto::hash::{Digest, md6::Md6};
 use std::{
     io,
     path::{Path, PathBuf},

@@ -1,7 +1,7 @@
 //! Whole runs over temporary folders, and lists of any shape.
 
 use super::{list::*, *};
-use crate::crypto::hash::{Digest, Function};
+use crypto::hash::{Digest, Function};
 use std::{
     ffi::OsStr,
     fs,

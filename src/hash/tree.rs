@@ -4,7 +4,7 @@ use super::{
     large::{Pass, read_exactly},
     source::Content,
 };
-use crate::crypto::hash::{Digest, Function, Join};
+use crypto::hash::{Digest, Function, Join};
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, io, sync::atomic::AtomicBool};
 

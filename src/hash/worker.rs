@@ -10,8 +10,8 @@ use super::{
     source::Source,
     tree::{PartResult, Tree},
 };
-use crate::crypto::hash::{Digest, Function};
 use crossbeam_channel::Sender;
+use crypto::hash::{Digest, Function};
 use std::{
     io,
     path::PathBuf,

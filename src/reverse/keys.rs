@@ -1,21 +1,19 @@
 //! The keys of a view, and the derivation of values that are random in a vault.
 
-use crate::{
-    crypto::{
-        integrity::{Integrity, IntegrityKey},
-        kdf::{FileKdf, FileKeys, subkey},
-        mac::{Mac, MacKey},
-        secret::Secret,
-    },
-    format::{
-        config::VaultConfig,
-        dir_id::{DirId, DirIdKey},
-        keys::{REVERSE, contents_key},
-        link::LinkKey,
-        name::NameKeys,
-        record::KeyId,
-        xattr::{NONCE, Owner, XattrKeys},
-    },
+use crate::format::{
+    config::VaultConfig,
+    dir_id::{DirId, DirIdKey},
+    keys::{REVERSE, contents_key},
+    link::LinkKey,
+    name::NameKeys,
+    record::KeyId,
+    xattr::{NONCE, Owner, XattrKeys},
+};
+use crypto::{
+    integrity::{Integrity, IntegrityKey},
+    kdf::{FileKdf, FileKeys, subkey},
+    mac::{Mac, MacKey},
+    secret::Secret,
 };
 
 /// Customisation strings for values derived from the key of reverse views.

@@ -1,16 +1,14 @@
 //! Deterministic sealing of a group of chunks.
 
 use super::keys::SealKeys;
-use crate::{
-    crypto::{
-        chunk::{ChunkId, Nonce, Tag},
-        tags::{Sealed, tags},
-    },
-    format::{
-        entry::{Entry, SLOT, Slot},
-        layout::{CHUNK, chunk_len, entries_in, first_chunk},
-        tree::{Digest, leaf_digest},
-    },
+use crate::format::{
+    entry::{Entry, SLOT, Slot},
+    layout::{CHUNK, chunk_len, entries_in, first_chunk},
+    tree::{Digest, leaf_digest},
+};
+use crypto::{
+    chunk::{ChunkId, Nonce, Tag},
+    tags::{Sealed, tags},
 };
 use rustix::{
     fs::{SeekFrom, seek},

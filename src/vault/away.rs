@@ -9,7 +9,8 @@ use super::{
     open_file::Key,
     process,
 };
-use crate::{crypto::secret::Secret, format::name::DIR_ID_NAME, store::DirFile};
+use crate::{format::name::DIR_ID_NAME, store::DirFile};
+use crypto::secret::Secret;
 use rustix::fs::OFlags;
 use std::{ffi::OsStr, io, path::Path, sync::Arc};
 

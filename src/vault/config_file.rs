@@ -10,7 +10,6 @@ use super::{
     names::{NamesIn, names_in, temporary_name},
 };
 use crate::{
-    crypto::secret::Secret,
     format::{
         config::{ConfigError, TEXT_MAX, VaultConfig},
         key_slot::SlotSecret,
@@ -18,6 +17,7 @@ use crate::{
     },
     store::{BackingFile, DirFile, Flock, Node, StoreDir, fsync},
 };
+use crypto::secret::Secret;
 use rustix::fs::{FileType, FlockOperation, OFlags};
 use std::{
     ffi::{OsStr, OsString},

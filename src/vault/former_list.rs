@@ -3,7 +3,6 @@
 //! list are not accepted.
 
 use crate::{
-    crypto::secret::Secret,
     format::{
         config::VaultConfig,
         former_list::{BLOCK, ITEMS, Item, LIST_ID, ListId, ListKeys, Listed},
@@ -11,6 +10,7 @@ use crate::{
     },
     store::{BackingFile, DirFile, Node, StoreDir, fsync},
 };
+use crypto::secret::Secret;
 use data_encoding::HEXLOWER;
 use rustix::fs::OFlags;
 use std::{
@@ -96,7 +96,7 @@ pub(super) fn write(
     items.sort_unstable();
     items.dedup();
     let mut id = [0; LIST_ID];
-    crate::crypto::random::fill(&mut id)?;
+    crypto::random::fill(&mut id)?;
     let list = ListId { id, items: items.len() as u64 };
     let name = file_name(&id);
     let file = DirFile::new(store.create_file(&name, 0o600)?);

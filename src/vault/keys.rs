@@ -3,23 +3,21 @@
 //! asking for one panics.
 
 use super::former_list::FormerList;
-use crate::{
-    crypto::{
-        AuthError,
-        kdf::{FileKdf, FileKeys},
-        secret::Secret,
-    },
-    format::{
-        change_times::ChangeTimesKey,
-        config::{Settings, VaultConfig},
-        dir_id::{DirId, DirIdKey},
-        former_list::Listed,
-        keys::contents_key,
-        link::{LinkKey, LongLink},
-        name::{NameError, NameKeys},
-        record::{KeyId, RECORD},
-        xattr::{Owner, XattrKeys},
-    },
+use crate::format::{
+    change_times::ChangeTimesKey,
+    config::{Settings, VaultConfig},
+    dir_id::{DirId, DirIdKey},
+    former_list::Listed,
+    keys::contents_key,
+    link::{LinkKey, LongLink},
+    name::{NameError, NameKeys},
+    record::{KeyId, RECORD},
+    xattr::{Owner, XattrKeys},
+};
+use crypto::{
+    AuthError,
+    kdf::{FileKdf, FileKeys},
+    secret::Secret,
 };
 use parking_lot::RwLock;
 use std::sync::Arc;

@@ -4,10 +4,8 @@
 //!
 //! The file is empty after all work has finished, and contains a mark that says so while a vault rests.
 
-use crate::{
-    crypto::random,
-    store::{BackingFile, DirFile},
-};
+use crate::store::{BackingFile, DirFile};
+use crypto::random;
 use std::{fmt::Write, io};
 
 /// Prefix of an exclusive holder's mark. Older versions wrote `open` without anything after it.

@@ -57,13 +57,13 @@ mod xattr_owner;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use crate::crypto::traces::wipe as wipe_traces;
 pub use acl::{Acl, AclKind};
 pub use anchor::{AnchorError, AnchorUse, refuse_inside};
 pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs, Time};
 pub use away::AwayError;
 pub use check::{Contents, Flaw, Origin, Part};
 pub use config_file::{ConfigLock, Unlocked};
+pub use crypto::traces::wipe as wipe_traces;
 pub use dir::{Dir, StoredName};
 pub use error::{Damage, Error, Mismatch, RecordOrder, Refused, Result};
 pub use file::{

@@ -350,7 +350,7 @@ pub(super) fn temporary_name() -> io::Result<OsString> {
 /// A name that begins with `prefix`. 96 random bits make it unique.
 pub(super) fn random_name(prefix: &str) -> io::Result<OsString> {
     let mut random = [0; 12];
-    crate::crypto::random::fill(&mut random)?;
+    crypto::random::fill(&mut random)?;
     Ok((prefix.to_owned() + &data_encoding::HEXLOWER.encode(&random)).into())
 }
 

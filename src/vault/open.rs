@@ -19,7 +19,6 @@ use super::{
     taken_id::StrandedId,
 };
 use crate::{
-    crypto::secret::Secret,
     engine::{EngineChoice, Router},
     format::{
         config::{VAULT_ID, VaultConfig},
@@ -31,6 +30,7 @@ use crate::{
     },
     store::StoreDir,
 };
+use crypto::secret::Secret;
 use parking_lot::{Mutex, ReentrantMutex, RwLock};
 use std::{
     collections::{HashMap, HashSet},

@@ -1,7 +1,7 @@
 //! Process-wide settings for an open vault: resource limits, core dumps, the allocator, and wiping of
 //! stacks.
 
-use crate::crypto::traces;
+use crypto::traces;
 use parking_lot::Mutex;
 use rustix::{
     fd::AsFd,

@@ -1,7 +1,8 @@
 //! Memory and engines that an open vault uses.
 
 use super::Vault;
-use crate::{crypto::chunk::CHUNK, engine::EngineCounters};
+use crate::engine::EngineCounters;
+use crypto::chunk::CHUNK;
 
 /// Default memory for file contents of an open vault, in bytes.
 pub(super) const MEMORY: usize = 256 << 20;

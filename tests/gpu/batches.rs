@@ -4,17 +4,15 @@ use crate::{
     fake,
     support::{mounted::program_path, random::Random},
 };
+use crypto::{
+    chunk::{ChunkId, ChunkKeys},
+    cipher::Cipher,
+    integrity::Integrity,
+};
 use std::{sync::Arc, time::Duration};
-use warpcrypt::{
-    crypto::{
-        chunk::{ChunkId, ChunkKeys},
-        cipher::Cipher,
-        integrity::Integrity,
-    },
-    engine::{
-        Batch, BufferPool, ChunkJob, CpuEngine, Engine, EngineError, Fault, GpuEngine, Op, Patience, Shape,
-        Ways, start_gpus_with,
-    },
+use warpcrypt::engine::{
+    Batch, BufferPool, ChunkJob, CpuEngine, Engine, EngineError, Fault, GpuEngine, Op, Patience, Shape, Ways,
+    start_gpus_with,
 };
 
 /// A ring shape that small batches fill.

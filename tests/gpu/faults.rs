@@ -102,7 +102,7 @@ fn over_fake_errors_cost_no_batch() {
 /// A batch of several pieces for a small ring.
 fn big_batch(
     random: &mut Random,
-    keys: &[std::sync::Arc<warpcrypt::crypto::chunk::ChunkKeys>],
+    keys: &[std::sync::Arc<crypto::chunk::ChunkKeys>],
     pool: &BufferPool,
 ) -> Batch {
     loop {

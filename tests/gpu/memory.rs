@@ -6,6 +6,7 @@ use crate::{
     faults::{TRIES, await_service},
     support::{mounted::program_path, random::Random, say},
 };
+use crypto::chunk::ChunkKeys;
 use rustix::process::{Signal, kill_process};
 use std::{
     fs, process,
@@ -13,10 +14,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use warpcrypt::{
-    crypto::chunk::ChunkKeys,
-    engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Shape, start_gpus_with},
-};
+use warpcrypt::engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Shape, start_gpus_with};
 
 const MIB: usize = 1 << 20;
 

@@ -5,6 +5,7 @@ use crate::{
     fake, real,
     support::{command::run, is_proof, random::Random, say, setting},
 };
+use crypto::chunk::ChunkKeys;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -14,10 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
-use warpcrypt::{
-    crypto::chunk::ChunkKeys,
-    engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Shape, Ways},
-};
+use warpcrypt::engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Shape, Ways};
 
 /// The faults that build-planted.sh can plant.
 const FAULTS: [(u32, &str); 5] = [

@@ -2,6 +2,11 @@
 //! rates`.
 
 use crate::real;
+use crypto::{
+    chunk::{CHUNK, ChunkId, ChunkKeys},
+    cipher::Cipher,
+    integrity::Integrity,
+};
 use cudarc::driver::sys;
 use std::{
     ffi::c_void,
@@ -13,14 +18,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use warpcrypt::{
-    crypto::{
-        chunk::{CHUNK, ChunkId, ChunkKeys},
-        cipher::Cipher,
-        integrity::Integrity,
-    },
-    engine::{Batch, BufferPool, ChunkJob, CpuEngine, Engine, GpuEngine, Op, Shape, Ways},
-};
+use warpcrypt::engine::{Batch, BufferPool, ChunkJob, CpuEngine, Engine, GpuEngine, Op, Shape, Ways};
 
 const PAIRS: [(Cipher, Integrity); 3] = [
     (Cipher::Aes256, Integrity::TurboShake128x4),

@@ -6,16 +6,14 @@ use crate::{
     real,
     support::{mounted::program_path, random::Random, setting},
 };
+use crypto::chunk::ChunkKeys;
 use std::{
     sync::Arc,
     thread::sleep,
     time::{Duration, Instant},
 };
-use warpcrypt::{
-    crypto::chunk::ChunkKeys,
-    engine::{
-        Batch, BufferPool, CpuEngine, Engine, EngineChoice, EngineCounters, Router, gpus, start_gpus_with,
-    },
+use warpcrypt::engine::{
+    Batch, BufferPool, CpuEngine, Engine, EngineChoice, EngineCounters, Router, gpus, start_gpus_with,
 };
 
 const DEVICES: [&str; 2] = ["2", "3"];

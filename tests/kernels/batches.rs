@@ -7,7 +7,7 @@ use super::{
     runner::{Argument, Geometry, Machine, Runner, on_threads, runners},
 };
 use crate::support::is_proof;
-use warpcrypt::crypto::{
+use crypto::{
     chunk::{CHUNK, ChunkId, ChunkKeys},
     cipher::{Cipher, CipherFamily},
     integrity::Integrity,

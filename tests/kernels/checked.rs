@@ -8,10 +8,8 @@ use super::{
     runner::{Argument, Geometry, Machine, Runner, on_threads, runners},
 };
 use crate::support::is_proof;
-use warpcrypt::{
-    crypto::{cipher::CipherFamily, integrity::Integrity},
-    engine::Op,
-};
+use crypto::{cipher::CipherFamily, integrity::Integrity};
+use warpcrypt::engine::Op;
 
 /// Warps per block.
 const WARPS: u32 = 4;

@@ -6,7 +6,7 @@ use super::{
     runner::{Machine, on_threads, runners},
     trees::{Launch, Message, tops},
 };
-use warpcrypt::crypto::hash::{
+use crypto::hash::{
     Function,
     md6::{Md6, NODE, VALUE},
 };

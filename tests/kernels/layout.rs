@@ -1,7 +1,7 @@
 //! Key slots and descriptors in the layout of `kernels/batch.cuh`, and the memory requirements of the
 //! kernels.
 
-use warpcrypt::crypto::{
+use crypto::{
     aes_keys::AesRoundKeys,
     chunk::ChunkId,
     cipher::{Cipher, CipherFamily},

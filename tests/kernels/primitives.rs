@@ -5,7 +5,7 @@ use super::{
     layout::{KUZNYECHIK_DECRYPTION, TABLES, noise, round_keys},
     runner::{Argument, Geometry, Runner, runners},
 };
-use warpcrypt::crypto::{
+use crypto::{
     cipher::{Cipher, CipherFamily, CipherKey},
     keccak::{self, Rounds, State},
 };

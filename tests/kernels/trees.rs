@@ -1,7 +1,7 @@
 //! Launches for MD6 trees, level by level.
 
 use super::runner::{Argument, Geometry, Runner};
-use warpcrypt::crypto::hash::md6::{
+use crypto::hash::md6::{
     Md6, VALUE,
     forest::{Forest, LAYER, Tree},
 };

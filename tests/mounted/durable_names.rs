@@ -5,6 +5,7 @@
 //! reached the disk at that moment, without the contents of the page cache.
 
 use crate::support::{say, waiting::NEVER};
+use crypto::{cipher::Cipher, integrity::Integrity};
 use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
@@ -15,7 +16,6 @@ use std::{
 };
 use tempfile::TempDir;
 use warpcrypt::{
-    crypto::{cipher::Cipher, integrity::Integrity},
     format::{
         config::Settings,
         key_slot::{DEFAULT_COST, NewSlot, SlotSecret},

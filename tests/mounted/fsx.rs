@@ -7,6 +7,7 @@ use crate::support::{
     raw::Mapping,
     ready,
 };
+use crypto::integrity::Integrity;
 use rustix::{
     fs::{Advice, FallocateFlags, OFlags, SeekFrom, copy_file_range, fadvise, fallocate, seek},
     io::Errno,
@@ -17,7 +18,6 @@ use std::{
     num::NonZeroU64,
     os::unix::fs::{FileExt, OpenOptionsExt},
 };
-use warpcrypt::crypto::integrity::Integrity;
 
 /// Chunk indices where the stored layout changes: group boundaries, and the second node page.
 const EDGES: [u64; 6] = [1, 48, 112, 176, 48 + 64 * 63, 48 + 64 * 127];

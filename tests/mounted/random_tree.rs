@@ -11,6 +11,7 @@ use crate::support::{
     random::Random,
     ready_as_root, say, setting, skip,
 };
+use crypto::cipher::Cipher;
 use proptest::{
     collection::vec,
     strategy::{Strategy, ValueTree},
@@ -23,7 +24,6 @@ use std::{
     time::{Duration, Instant},
 };
 use steps::{Op, any_op, any_op_of_a_user};
-use warpcrypt::crypto::cipher::Cipher;
 
 /// Number of sequences per cipher, and of operations per sequence.
 const SEQUENCES: u32 = 100;

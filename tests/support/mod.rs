@@ -19,9 +19,9 @@ pub mod tree;
 pub mod turns;
 pub mod waiting;
 
+use crypto::cipher::Cipher;
 pub use ready::*;
 use std::{path::PathBuf, str::FromStr};
-use warpcrypt::crypto::cipher::Cipher;
 
 /// A file of the source tree. `WARPCRYPT_TEST_SOURCES` names a copy of the tree on a machine that the tests
 /// were copied to.

@@ -1,36 +1,34 @@
 //! `docs/format.md` compared with the code: every table marked as checked, and the definitions of keys,
 //! MACs and SIV, computed here from primitives according to the document.
 
+use crypto::{
+    chunk::{ChunkId, ChunkKeys},
+    cipher::{Cipher, CipherFamily, CipherKey},
+    integrity::{Integrity, IntegrityKey},
+    kdf::{Argon2Cost, FileKdf, argon2id, subkey},
+    mac::{Mac, MacKey},
+    secret::Secret,
+    siv::SivKey,
+};
 use serde_json::Value;
 use std::{collections::BTreeSet, fmt::Debug, fs, path::Path};
-use warpcrypt::{
-    crypto::{
-        chunk::{ChunkId, ChunkKeys},
-        cipher::{Cipher, CipherFamily, CipherKey},
-        integrity::{Integrity, IntegrityKey},
-        kdf::{Argon2Cost, FileKdf, argon2id, subkey},
-        mac::{Mac, MacKey},
-        secret::Secret,
-        siv::SivKey,
-    },
-    format::{
-        change_times::{ChangeTime, ChangeTimesKey},
-        config::{FORMER_MAX, FormerKey, SLOTS_MAX, Settings, TEXT_MAX, VaultConfig},
-        dir_id::{DirId, DirIdKey},
-        entry::{ENTRY, EPOCH_LIMIT, SLOT, Slot},
-        former_list::{LIST_ID, ListId},
-        key_slot::{DEFAULT_COST, KEY_FILE_LEN, LABEL_MAX, MAX_COST, NewSlot, SlotSecret},
-        keys, layout,
-        link::{self, LinkKey},
-        master_secret::MasterSecret,
-        name::{self, NameKeys, NameMode},
-        printed,
-        record::{Between, Claim, KeyId, MOST_UNREADABLE, RECORD, Record, Recovery, SEQUENCE_LIMIT, Version},
-        recovery_key::RecoveryKey,
-        tree::{leaf_digest, node_digest},
-        xattr::{Owner, XattrKeys},
-        xattr_list::{ListOwner, XattrList},
-    },
+use warpcrypt::format::{
+    change_times::{ChangeTime, ChangeTimesKey},
+    config::{FORMER_MAX, FormerKey, SLOTS_MAX, Settings, TEXT_MAX, VaultConfig},
+    dir_id::{DirId, DirIdKey},
+    entry::{ENTRY, EPOCH_LIMIT, SLOT, Slot},
+    former_list::{LIST_ID, ListId},
+    key_slot::{DEFAULT_COST, KEY_FILE_LEN, LABEL_MAX, MAX_COST, NewSlot, SlotSecret},
+    keys, layout,
+    link::{self, LinkKey},
+    master_secret::MasterSecret,
+    name::{self, NameKeys, NameMode},
+    printed,
+    record::{Between, Claim, KeyId, MOST_UNREADABLE, RECORD, Record, Recovery, SEQUENCE_LIMIT, Version},
+    recovery_key::RecoveryKey,
+    tree::{leaf_digest, node_digest},
+    xattr::{Owner, XattrKeys},
+    xattr_list::{ListOwner, XattrList},
 };
 
 const DOCUMENT: &str = include_str!("../../docs/format.md");

@@ -1,6 +1,8 @@
 //! The rules of the module tree: which layer may use which, which modules may use one another, where
 //! `unsafe` is allowed, and which calls may panic. The laboratory has no layers, but the last two rules
 //! apply to it too.
+//!
+//! A layer is a crate in `crates`, whose manifest says what it may use, or still a module of the program.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,9 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Each layer, and the layers that it may use.
-const MAY_USE: [(&str, &[&str]); 10] = [
-    ("crypto", &[]),
+/// Each layer that is a module of the program, and the layers that it may use.
+const MAY_USE: [(&str, &[&str]); 9] = [
     ("engine", &["crypto", "metrics"]),
     ("format", &["crypto"]),
     ("metrics", &[]),
@@ -22,7 +23,9 @@ const MAY_USE: [(&str, &[&str]); 10] = [
     ("cli", &["crypto", "engine", "format", "fuse", "hash", "metrics", "reverse", "store", "vault"]),
 ];
 
-/// Source directories of the program and of the laboratory.
+/// Directory of the layers that are crates.
+const CRATES: &str = "crates";
+/// Source directories of the program, without these crates, and of the laboratory.
 const PROGRAM: &str = "src";
 const LABORATORY: &str = "benches/lab/src";
 
@@ -81,13 +84,23 @@ const MAY_BE_UNSAFE_IN_LABORATORY: [(&str, &str); 2] = [
     ),
 ];
 
-/// A source file: its path relative to the source directory, and its code without comments and literals.
+/// A source file.
 struct Source {
+    /// Relative to the source directory. For a crate, its name comes first.
     path: PathBuf,
+    /// The name of its crate; `None` for the program and the laboratory.
+    layer: Option<String>,
+    text: String,
+    /// `text` without comments and literals.
     code: String,
 }
 
 impl Source {
+    fn new(path: PathBuf, layer: Option<String>, text: String) -> Self {
+        let code = code_only(&text);
+        Source { path, layer, text, code }
+    }
+
     /// The path of the file's modules: `vault/file/state.rs` is in `vault`, `file`, `state`.
     fn module(&self) -> Vec<String> {
         let stem = self.path.with_extension("");
@@ -97,6 +110,29 @@ impl Source {
         }
         parts
     }
+}
+
+/// Names of the layers that are crates.
+fn crates() -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(CRATES);
+    let entries = fs::read_dir(folder).expect("crates are readable");
+    let names = entries.map(|entry| entry.expect("crates are readable").file_name());
+    names.map(|name| name.into_string().expect("names are UTF-8")).collect()
+}
+
+/// All source files of the program and its crates.
+fn product() -> Vec<Source> {
+    let mut all = sources(PROGRAM);
+    for layer in crates() {
+        let sources = sources(&format!("{CRATES}/{layer}/src"));
+        assert!(!sources.is_empty(), "{layer}");
+        all.extend(sources.into_iter().map(|source| Source {
+            path: Path::new(&layer).join(source.path),
+            layer: Some(layer.clone()),
+            ..source
+        }));
+    }
+    all
 }
 
 /// All source files in `folder`.
@@ -112,7 +148,7 @@ fn sources(folder: &str) -> Vec<Source> {
             } else if path.extension().is_some_and(|e| e == "rs") {
                 let text = fs::read_to_string(&path).expect("sources are UTF-8");
                 let path = path.strip_prefix(&root).expect("a path below the root").to_owned();
-                found.push(Source { path, code: code_only(&text) });
+                found.push(Source::new(path, None, text));
             }
         }
     }
@@ -167,16 +203,22 @@ fn quoted(bytes: &[u8]) -> usize {
     at + 1
 }
 
-/// The top-level modules that a source names through `crate::` or a sufficient number of `super::`.
-fn uses(source: &Source) -> BTreeSet<String> {
-    let code: String = source
-        .code
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
-        .replace(" ::", "::")
-        .replace(":: ", "::");
+/// Code in one line, without spaces inside paths.
+fn in_one_line(code: &str) -> String {
+    code.split_whitespace().collect::<Vec<_>>().join(" ").replace(" ::", "::").replace(":: ", "::")
+}
+
+/// The layers that a source of the program names: modules through `crate::` or a sufficient number of
+/// `super::`, and crates by their names.
+fn uses(source: &Source, crates: &[String]) -> BTreeSet<String> {
+    let code = in_one_line(&source.code);
     let mut named = BTreeSet::new();
+    for name in crates {
+        let starts_path = |(at, _): (usize, _)| !code[..at].ends_with(is_part_of_path);
+        if code.match_indices(&format!("{name}::")).any(starts_path) {
+            named.insert(name.clone());
+        }
+    }
     for (at, _) in code.match_indices("crate::") {
         named.extend(heads(&code[at + "crate::".len()..]));
     }
@@ -193,6 +235,11 @@ fn uses(source: &Source) -> BTreeSet<String> {
         }
     }
     named
+}
+
+/// Whether a path goes on to the left of its segment after this character.
+fn is_part_of_path(c: char) -> bool {
+    c.is_alphanumeric() || "_$:".contains(c)
 }
 
 /// The first segments of a path or of a group of paths.
@@ -223,6 +270,7 @@ fn heads(path: &str) -> Vec<String> {
 
 #[test]
 fn every_layer_uses_only_what_is_below_it() {
+    let crates = crates();
     let mut seen = BTreeSet::new();
     let mut wrong = Vec::new();
     for source in sources(PROGRAM) {
@@ -232,8 +280,8 @@ fn every_layer_uses_only_what_is_below_it() {
             continue;
         };
         seen.insert(layer.clone());
-        for used in uses(&source) {
-            let is_layer = MAY_USE.iter().any(|(name, _)| *name == used);
+        for used in uses(&source, &crates) {
+            let is_layer = crates.contains(&used) || MAY_USE.iter().any(|(name, _)| *name == used);
             if is_layer && used != layer && !allowed.contains(&used.as_str()) {
                 wrong.push(format!("{}: {layer} must not use {used}", source.path.display()));
             }
@@ -246,20 +294,16 @@ fn every_layer_uses_only_what_is_below_it() {
 
 #[test]
 fn unsafe_stands_only_where_the_list_allows_it() {
-    let lists = [(PROGRAM, &MAY_BE_UNSAFE[..]), (LABORATORY, &MAY_BE_UNSAFE_IN_LABORATORY)];
-    for (folder, list) in lists {
-        let sources = sources(folder);
-        assert!(sources.len() > 20, "only {} sources were found in {folder}", sources.len());
+    let lists = [(product(), &MAY_BE_UNSAFE[..]), (sources(LABORATORY), &MAY_BE_UNSAFE_IN_LABORATORY)];
+    for (sources, list) in lists {
+        assert!(sources.len() > 20, "only {} sources were found", sources.len());
         let found: BTreeSet<String> = sources
             .iter()
             .filter(|s| has_word(&s.code, "unsafe"))
             .map(|s| s.path.to_string_lossy().into_owned())
             .collect();
         let listed: BTreeSet<String> = list.iter().map(|(path, _)| path.to_string()).collect();
-        assert_eq!(
-            found, listed,
-            "{folder}: files with `unsafe` (left) and the list with its reasons (right)"
-        );
+        assert_eq!(found, listed, "files with `unsafe` (left) and the list with its reasons (right)");
     }
 }
 
@@ -324,16 +368,16 @@ fn paths<'a>(text: &'a str, before: &[String], all: &mut Vec<Vec<String>>) -> &'
 /// `modules`.
 fn named_modules(source: &Source, modules: &BTreeSet<Vec<String>>) -> BTreeSet<Vec<String>> {
     let code = source.code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    let code =
-        code.split_whitespace().collect::<Vec<_>>().join(" ").replace(" ::", "::").replace(":: ", "::");
+    let code = in_one_line(code);
     let mut named = Vec::new();
     for (at, _) in ["crate::", "super::", "self::"].into_iter().flat_map(|start| code.match_indices(start)) {
-        if !code[..at].ends_with(|c: char| c.is_alphanumeric() || "_$:".contains(c)) {
+        if !code[..at].ends_with(is_part_of_path) {
             paths(&code[at..], &[], &mut named);
         }
     }
     let resolve = |path: Vec<String>| {
-        let mut module = if path[0] == "crate" { Vec::new() } else { source.module() };
+        let mut module =
+            if path[0] == "crate" { source.layer.iter().cloned().collect() } else { source.module() };
         for name in path {
             match name.as_str() {
                 "crate" | "self" => {}
@@ -391,7 +435,7 @@ fn circles(sources: &[&Source]) -> BTreeSet<String> {
 
 #[test]
 fn modules_use_one_another_only_where_the_list_allows_it() {
-    let sources = sources(PROGRAM);
+    let sources = product();
     let found = circles(&program(&sources));
     let listed: BTreeSet<String> = CIRCLES.iter().map(|(circle, _)| circle.to_string()).collect();
     assert_eq!(found, listed, "circles of modules (left) and the list with its reasons (right)");
@@ -401,7 +445,7 @@ fn modules_use_one_another_only_where_the_list_allows_it() {
 fn circles_are_found_in_every_way_of_writing_them() {
     let found = |texts: &[(&str, &str)]| {
         let sources: Vec<Source> =
-            texts.iter().map(|(path, text)| Source { path: path.into(), code: code_only(text) }).collect();
+            texts.iter().map(|(path, text)| Source::new(path.into(), None, text.to_string())).collect();
         circles(&sources.iter().collect::<Vec<_>>()).into_iter().collect::<Vec<_>>()
     };
     let (there, back) = ("use super::{c::X as Y, b::{self, Z}};", "fn f() { crate::a::one::g() }");
@@ -425,19 +469,15 @@ fn circles_are_found_in_every_way_of_writing_them() {
 
 #[test]
 fn what_may_panic_names_its_invariant() {
-    for folder in [PROGRAM, LABORATORY] {
-        panics_name_their_invariants(folder);
-    }
+    panics_name_their_invariants(&product());
+    panics_name_their_invariants(&sources(LABORATORY));
     assert_eq!(bare_panics("a.unwrap();\n// b.unwrap()\nc.expect(\"\"); // invariant: so"), ["a.unwrap();"]);
 }
 
-fn panics_name_their_invariants(folder: &str) {
-    let sources = sources(folder);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    for source in program(&sources) {
-        let text = fs::read_to_string(root.join(&source.path)).expect("sources are UTF-8");
-        let bare = bare_panics(&text);
-        assert!(bare.is_empty(), "{folder}/{}: without `// invariant: `: {bare:?}", source.path.display());
+fn panics_name_their_invariants(sources: &[Source]) {
+    for source in program(sources) {
+        let bare = bare_panics(&source.text);
+        assert!(bare.is_empty(), "{}: without `// invariant: `: {bare:?}", source.path.display());
     }
 }
 
@@ -459,8 +499,10 @@ fn has_word(code: &str, word: &str) -> bool {
 /// The scan covers real files: known uses are found, in every syntax.
 #[test]
 fn the_scanner_sees_what_it_should() {
-    let source = |path: &str, text: &str| Source { path: path.into(), code: code_only(text) };
-    let used = |path: &str, text: &str| uses(&source(path, text)).into_iter().collect::<Vec<_>>();
+    let used = |path: &str, text: &str| {
+        let source = Source::new(path.into(), None, text.to_owned());
+        uses(&source, &["mac".to_owned()]).into_iter().collect::<Vec<_>>()
+    };
     assert_eq!(used("store/dir.rs", "use crate::crypto::mac;"), ["crypto"]);
     assert_eq!(used("store/dir.rs", "use crate::{\n  crypto::{a, b},\n  vault,\n};"), ["crypto", "vault"]);
     assert_eq!(used("store/dir.rs", "fn f() { super::super::vault::g() }"), ["vault"]);
@@ -471,12 +513,14 @@ fn the_scanner_sees_what_it_should() {
         [] as [&str; 0]
     );
     assert_eq!(used("store/mod.rs", "const Q: char = '\"'; use crate::vault;"), ["vault"]);
+    assert_eq!(used("store/mod.rs", "use mac::Mac;"), ["mac"]);
+    assert_eq!(used("store/mod.rs", "fn f() { let _: self::mac::A = imac::b(crypto::mac::c()); }"), [""; 0]);
     assert!(has_word(&code_only("unsafe { x() }"), "unsafe"));
     assert!(!has_word(&code_only("// unsafe\n\"unsafe\" unsafe_op"), "unsafe"));
     let vault_uses: BTreeSet<String> = sources(PROGRAM)
         .iter()
         .filter(|s| s.module().first().is_some_and(|m| m == "vault"))
-        .flat_map(uses)
+        .flat_map(|source| uses(source, &crates()))
         .collect();
     assert!(vault_uses.contains("store") && vault_uses.contains("engine"), "found only {vault_uses:?}");
 }

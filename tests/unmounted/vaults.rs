@@ -6,6 +6,7 @@
 //! missing ones.
 
 use crate::support::say;
+use crypto::{cipher::Cipher, integrity::Integrity, kdf::Argon2Cost};
 use rustix::{fs::XattrFlags, io::Errno};
 use serde_json::{Map, Value, json};
 use std::{
@@ -19,7 +20,6 @@ use std::{
     sync::Arc,
 };
 use warpcrypt::{
-    crypto::{cipher::Cipher, integrity::Integrity, kdf::Argon2Cost},
     format::{
         config::Settings,
         key_slot::{NewSlot, SlotSecret},

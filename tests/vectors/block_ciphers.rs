@@ -1,7 +1,7 @@
 //! FIPS 197, SP 800-38A, RFC 7801 and GOST R 34.13-2015.
 
 use super::hex;
-use warpcrypt::crypto::cipher::{Cipher, CipherKey};
+use crypto::cipher::{Cipher, CipherKey};
 
 /// The four blocks of SP 800-38A, appendix F.
 const SP800_38A_PLAIN: &str = "6bc1bee22e409f96e93d7e117393172a ae2d8a571e03ac9c9eb76fac45af8e51

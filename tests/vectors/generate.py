@@ -184,7 +184,7 @@ KEY_LENGTHS = {"aes-128-ctr": 16, "aes-192-ctr": 24, "aes-256-ctr": 32, "kuznyec
 
 
 def file_cases():
-    """File keys, a chunk, a hole, and the tree's MACs, as src/crypto/{kdf,chunk}.rs describe them."""
+    """File keys, a chunk, a hole, and the tree's MACs, as crates/crypto/src/{kdf,chunk}.rs describe them."""
     contents, salt, nonce = pattern(1, 32), pattern(2, 32), pattern(3, 10)
     keys = keyed("kmac256", contents, b"warpcrypt v2 file keys", salt, 96)
     mac_key, tree_key = keys[32:64], keys[64:]
@@ -205,7 +205,7 @@ def file_cases():
 
 
 def siv_cases():
-    """Sub-keys and deterministic encryption, as src/crypto/{kdf,siv}.rs describe them."""
+    """Sub-keys and deterministic encryption, as crates/crypto/src/{kdf,siv}.rs describe them."""
     key = pattern(4, 32)
     prf, encryption = [keyed("kmac256", key, b"warpcrypt v2 subkey", label, 32)
                        for label in [b"siv prf", b"siv encryption"]]

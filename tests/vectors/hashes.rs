@@ -2,8 +2,8 @@
 //! made with independent implementations.
 
 use super::hex;
+use crypto::hash::{Digest, Function, md6::Md6};
 use serde_json::Value;
-use warpcrypt::crypto::hash::{Digest, Function, md6::Md6};
 
 fn is(digest: Digest, answer: &str) -> bool {
     digest.bytes() == hex(answer)

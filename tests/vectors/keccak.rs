@@ -1,7 +1,7 @@
 //! FIPS 202, SP 800-185 and RFC 9861.
 
 use super::{counting, hex};
-use warpcrypt::crypto::{
+use crypto::{
     mac::{Mac, MacKey},
     sha3, sp800_185, turboshake,
 };

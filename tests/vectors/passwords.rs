@@ -1,7 +1,7 @@
 //! RFC 9106.
 
 use super::hex;
-use warpcrypt::crypto::kdf::{Argon2Cost, argon2id};
+use crypto::kdf::{Argon2Cost, argon2id};
 
 /// The example of section 5.3 has a secret and associated data, which a vault's passwords have not: it shows
 /// that the function beneath is the standard's. `second_opinion` checks the vault's own function.

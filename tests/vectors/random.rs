@@ -5,11 +5,11 @@ use ::kuznyechik::{
     cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit},
 };
 use ::sha3::digest::{Digest, ExtendableOutput, Update, XofReader};
-use proptest::prelude::*;
-use warpcrypt::crypto::{
+use crypto::{
     cipher::{Cipher, CipherKey},
     sha3, turboshake,
 };
+use proptest::prelude::*;
 
 fn message() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any::<u8>(), 0..1200)

@@ -1,8 +1,7 @@
 //! The answers in `second_opinion.json`, which `generate.py` made with independent implementations.
 
 use super::hex;
-use serde_json::Value;
-use warpcrypt::crypto::{
+use crypto::{
     chunk::ChunkId,
     cipher::{Cipher, CipherKey},
     integrity::{Integrity, IntegrityKey},
@@ -13,6 +12,7 @@ use warpcrypt::crypto::{
     siv::SivKey,
     sp800_185, turboshake,
 };
+use serde_json::Value;
 
 fn cases(section: &str) -> Vec<Value> {
     let all: Value = serde_json::from_str(include_str!("second_opinion.json")).expect("JSON");

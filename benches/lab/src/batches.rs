@@ -1,10 +1,8 @@
 //! Batches that engines can run repeatedly.
 
+use crypto::chunk::{CHUNK, ChunkId, ChunkKeys};
 use std::{mem, sync::Arc};
-use warpcrypt::{
-    crypto::chunk::{CHUNK, ChunkId, ChunkKeys},
-    engine::{Batch, BufferPool, ChunkJob, Engine, EngineError, Function, Op},
-};
+use warpcrypt::engine::{Batch, BufferPool, ChunkJob, Engine, EngineError, Function, Op};
 
 /// A batch of `chunks` whole chunks. If `function` opens, the chunks verify, because `engine` has sealed
 /// them.

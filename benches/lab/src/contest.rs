@@ -1,11 +1,9 @@
 //! The CPU, the first GPU and the router's choice, compared on the same batches.
 
 use crate::batches::batch;
+use crypto::chunk::CHUNK;
 use std::time::{Duration, Instant};
-use warpcrypt::{
-    crypto::chunk::CHUNK,
-    engine::{Batch, Engine, EngineError, Function, Router},
-};
+use warpcrypt::engine::{Batch, Engine, EngineError, Function, Router};
 
 /// Times of consecutive batches on one contestant. An uncounted batch ran before them, because the first
 /// one depends on which threads are awake, and in which caches, from earlier runs.

@@ -7,9 +7,9 @@ use crate::{
     report::{Axis, Cell, Column, Plot, Report, Section, Spread, Table},
 };
 use clap::{Args, value_parser};
+use crypto::{cipher::Cipher, integrity::Integrity};
 use warpcrypt::{
     cli::lab::{Code, Failure, Outcome},
-    crypto::{cipher::Cipher, integrity::Integrity},
     engine::Function,
 };
 

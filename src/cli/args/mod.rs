@@ -11,13 +11,13 @@ pub use transfer::{CatArgs, ExportArgs, ImportArgs, ListArgs};
 pub use values::{CacheArg, DurabilityArg, EngineArg, IoUringArg, duration};
 
 use crate::{
-    crypto::{cipher::Cipher, integrity::Integrity},
     engine,
     format::name::NameMode,
     fuse::{self, Owners, Trust},
     reverse::Patterns,
 };
 use clap::{Args, Parser, Subcommand, value_parser};
+use crypto::{cipher::Cipher, integrity::Integrity};
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},

@@ -1,7 +1,8 @@
 //! The options for passwords and keys.
 
-use crate::{crypto::kdf::Argon2Cost, format::key_slot::DEFAULT_COST};
+use crate::format::key_slot::DEFAULT_COST;
 use clap::{Args, value_parser};
+use crypto::kdf::Argon2Cost;
 use std::path::PathBuf;
 
 /// Source of a password or key. Prompts if none is given.

@@ -1,10 +1,8 @@
 //! The effects of limits and hardware on a mount.
 
 use super::finding::Finding;
-use crate::{
-    crypto::{cipher::Cipher, variants},
-    engine,
-};
+use crate::engine;
+use crypto::{cipher::Cipher, variants};
 use rustix::process::{Resource, geteuid, getrlimit};
 
 /// Descriptors needed so that a mount never waits for the kernel to enlarge its descriptor table.

@@ -5,9 +5,9 @@ use crate::{
         exit::{Code, Failure, Outcome},
         named_file::{self, Links},
     },
-    crypto::hash::Function,
     hash::{Hashed, list},
 };
+use crypto::hash::Function;
 use rustix::fs::Mode;
 use std::{
     io::{self, Write},

@@ -15,11 +15,11 @@ use super::{
     unlocking, vaults,
 };
 use crate::{
-    crypto::hash::Function,
     fuse::Reach,
     hash::{self, Known, Plain, Source, Vaulted, gpu::Gpu, list},
 };
 use append::Append;
+use crypto::hash::Function;
 use modes::Mode;
 use names::Naming;
 use output::Output;

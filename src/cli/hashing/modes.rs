@@ -11,9 +11,9 @@ use crate::{
         json,
         progress::Totals,
     },
-    crypto::hash::Digest,
     hash::{Audit, Hashed, Known, Record, Verdict},
 };
+use crypto::hash::Digest;
 use serde_json::{Map, Value, json};
 use std::{
     collections::HashMap,

@@ -3,9 +3,9 @@
 use super::names::Naming;
 use crate::{
     cli::{args::HashArgs, exit::Outcome, json, unprinted},
-    crypto::hash::{Digest, Function},
     hash::{Hashed, list},
 };
+use crypto::hash::{Digest, Function};
 use serde_json::{Map, Value, json};
 use std::{
     ffi::OsStr,

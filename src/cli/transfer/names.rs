@@ -1,6 +1,7 @@
 //! Names created by copying: temporary names, and names of incomplete files.
 
-use crate::{crypto::random, format::name::NAME_MAX};
+use crate::format::name::NAME_MAX;
+use crypto::random;
 use std::{
     ffi::{OsStr, OsString},
     io,

@@ -15,10 +15,10 @@ use super::{
     tell, umount, vaults,
 };
 use crate::{
-    crypto::{cipher::Cipher, integrity::Integrity, random},
     format::{config::Settings, key_slot::DEFAULT_COST, name::NameMode},
     vault::{NewPlace, Unlock},
 };
+use crypto::{cipher::Cipher, integrity::Integrity, random};
 use indicatif::{HumanBytes, ProgressBar};
 use serde_json::{Map, Value, json};
 use std::{

@@ -1,6 +1,6 @@
 //! A temporary directory that is removed on drop.
 
-use crate::crypto::random;
+use crypto::random;
 use std::{
     env, fs, io,
     os::unix::fs::{DirBuilderExt, PermissionsExt},

@@ -4,7 +4,8 @@ use super::{
     driver::Description, fault::Fault, patience::Patience, plan::Limits, process::Process, slot::RingSlot,
     ways::Ways,
 };
-use crate::{crypto::chunk::CHUNK, engine::buffer::LentMemory};
+use crate::engine::buffer::LentMemory;
+use crypto::chunk::CHUNK;
 use parking_lot::{Condvar, Mutex};
 use std::{
     sync::{

@@ -8,10 +8,8 @@ use super::{
     slot::RingSlot,
     ways::{Way, Ways},
 };
-use crate::{
-    crypto::chunk::Tag,
-    engine::{Batch, Op},
-};
+use crate::engine::{Batch, Op};
+use crypto::chunk::Tag;
 use std::{collections::VecDeque, ops::Range, sync::atomic::Ordering};
 use zeroize::Zeroizing;
 
@@ -218,13 +216,11 @@ fn compare(batch: &Batch, sample: &Sample) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        crypto::{
-            chunk::{CHUNK, ChunkId, ChunkKeys},
-            cipher::Cipher,
-            integrity::Integrity,
-        },
-        engine::{BufferPool, ChunkJob, CpuEngine, Engine},
+    use crate::engine::{BufferPool, ChunkJob, CpuEngine, Engine};
+    use crypto::{
+        chunk::{CHUNK, ChunkId, ChunkKeys},
+        cipher::Cipher,
+        integrity::Integrity,
     };
     use std::sync::Arc;
 

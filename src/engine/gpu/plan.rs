@@ -1,12 +1,10 @@
 //! How a batch is divided into pieces, and how a piece is described to the kernels (`kernels/batch.cuh`).
 
-use crate::{
-    crypto::{
-        chunk::{CHUNK, ChunkKeys},
-        cipher::CipherFamily,
-        integrity::Integrity,
-    },
-    engine::{Batch, ChunkJob, Op},
+use crate::engine::{Batch, ChunkJob, Op};
+use crypto::{
+    chunk::{CHUNK, ChunkKeys},
+    cipher::CipherFamily,
+    integrity::Integrity,
 };
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -254,10 +252,8 @@ impl Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        crypto::{chunk::ChunkId, cipher::Cipher},
-        engine::BufferPool,
-    };
+    use crate::engine::BufferPool;
+    use crypto::{chunk::ChunkId, cipher::Cipher};
     use std::sync::Arc;
 
     const LIMITS: Limits = Limits { bytes: 8192, chunks: 6, keys: 2 };

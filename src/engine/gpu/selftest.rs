@@ -2,13 +2,11 @@
 //! compared with the CPU.
 
 use super::{device::Device, fault::Fault, pipeline, ways::Ways};
-use crate::{
-    crypto::{
-        chunk::{CHUNK, ChunkId, ChunkKeys, Tag},
-        cipher::Cipher,
-        integrity::Integrity,
-    },
-    engine::{Batch, BufferPool, ChunkJob, Op},
+use crate::engine::{Batch, BufferPool, ChunkJob, Op};
+use crypto::{
+    chunk::{CHUNK, ChunkId, ChunkKeys, Tag},
+    cipher::Cipher,
+    integrity::Integrity,
 };
 use std::sync::Arc;
 

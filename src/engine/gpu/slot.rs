@@ -8,13 +8,11 @@ use super::{
     process::Process,
     ways::Way,
 };
-use crate::{
-    crypto::chunk::Tag,
-    engine::{
-        Batch, Buffer, Op,
-        buffer::{LentMemory, wipe},
-    },
+use crate::engine::{
+    Batch, Buffer, Op,
+    buffer::{LentMemory, wipe},
 };
+use crypto::chunk::Tag;
 use std::{
     sync::{Arc, atomic::Ordering},
     thread,

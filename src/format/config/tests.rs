@@ -1,11 +1,9 @@
 use super::*;
-use crate::{
-    crypto::kdf::Argon2Cost,
-    format::{
-        key_slot::{Kdf, MAX_COST},
-        recovery_key::RecoveryKey,
-    },
+use crate::format::{
+    key_slot::{Kdf, MAX_COST},
+    recovery_key::RecoveryKey,
 };
+use crypto::kdf::Argon2Cost;
 use proptest::prelude::*;
 
 const TINY: Argon2Cost = Argon2Cost { memory_kib: 8, passes: 1, lanes: 1 };

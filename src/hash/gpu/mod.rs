@@ -6,14 +6,12 @@ mod slot;
 
 pub(super) use slot::{BYTES, Failed, InFlight, MessageSlot, TREES};
 
-use crate::{
-    crypto::hash::{
-        Function,
-        md6::{Md6, forest::Tree},
-    },
-    engine::{Fault, driver::DriverError},
-};
+use crate::engine::{Fault, driver::DriverError};
 use crossbeam_channel::bounded;
+use crypto::hash::{
+    Function,
+    md6::{Md6, forest::Tree},
+};
 use device::Device;
 use parking_lot::Mutex;
 use std::{

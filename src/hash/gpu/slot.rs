@@ -3,15 +3,13 @@
 //! event. The driver module contains the code that both share.
 
 use super::device::Device;
-use crate::{
-    crypto::hash::md6::{
-        Md6, VALUE,
-        forest::{Forest, LAYER, Tree},
-    },
-    engine::{
-        Fault, Patience,
-        driver::{DeviceMemory, DriverError, Event, HostMemory, Stream},
-    },
+use crate::engine::{
+    Fault, Patience,
+    driver::{DeviceMemory, DriverError, Event, HostMemory, Stream},
+};
+use crypto::hash::md6::{
+    Md6, VALUE,
+    forest::{Forest, LAYER, Tree},
 };
 use std::{
     sync::{Arc, atomic::Ordering},

@@ -1,6 +1,7 @@
 //! The thread that writes changes to the anchor while a vault is in use.
 
-use crate::{crypto::traces, vault::Vault};
+use crate::vault::Vault;
+use crypto::traces;
 use parking_lot::Mutex;
 use std::{
     sync::{Arc, Weak, mpsc},

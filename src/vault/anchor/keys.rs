@@ -5,15 +5,13 @@
 //! key keeps its anchor.
 
 use super::entry::Salt;
-use crate::{
-    crypto::{
-        cipher::Cipher,
-        kdf::subkey,
-        mac::{Mac, MacKey},
-        secret::Secret,
-        siv::SivKey,
-    },
-    format::{config::VAULT_ID, dir_id::DirId, keys},
+use crate::format::{config::VAULT_ID, dir_id::DirId, keys};
+use crypto::{
+    cipher::Cipher,
+    kdf::subkey,
+    mac::{Mac, MacKey},
+    secret::Secret,
+    siv::SivKey,
 };
 use std::{
     ffi::{OsStr, OsString},
@@ -37,7 +35,7 @@ impl AnchorKeys {
     /// If the system has no random numbers.
     pub(super) fn random() -> io::Result<Self> {
         let mut filled = Ok(());
-        let root = Secret::new_with(|key| filled = crate::crypto::random::fill(key));
+        let root = Secret::new_with(|key| filled = crypto::random::fill(key));
         filled.map(|()| AnchorKeys::of(root))
     }
 

@@ -37,7 +37,6 @@ pub use file::refuse_inside;
 
 use super::{Bound, Bounds, Dir, Error, Mismatch, RecordOrder, Refused, Result};
 use crate::{
-    crypto::secret::Secret,
     format::{
         config::{VAULT_ID, VaultConfig},
         dir_id::DirId,
@@ -45,6 +44,7 @@ use crate::{
     store::{BackingFile, Flock, StoreDir},
 };
 use changes::{Changes, Looked, Settled};
+use crypto::secret::Secret;
 use database::{Database, DirState, Reader};
 use entry::Salt;
 use keys::AnchorKeys;

@@ -3,10 +3,10 @@
 
 use super::{File, record::Identity};
 use crate::{
-    crypto::chunk::{CHUNK, ChunkId},
     format::{entry::Slot, layout},
     vault::Result,
 };
+use crypto::chunk::{CHUNK, ChunkId};
 
 impl File {
     /// Checks that the stored file has the length that its record implies.

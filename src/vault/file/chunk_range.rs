@@ -1,6 +1,7 @@
 //! Ranges of chunks, and the parts of chunks that a byte range covers.
 
-use crate::{crypto::chunk::CHUNK, format::layout};
+use crate::format::layout;
+use crypto::chunk::CHUNK;
 use std::ops::Range;
 
 /// A range of chunk indices.

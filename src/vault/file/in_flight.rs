@@ -8,10 +8,10 @@ use super::{
     record::{Identity, NewRecord},
 };
 use crate::{
-    crypto::chunk::CHUNK,
     engine::{Batch, ChunkJob},
     vault::{Error, sync::Mutex},
 };
+use crypto::chunk::CHUNK;
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 /// Chunks on their way to the store.

@@ -303,10 +303,10 @@ fn clear(store: &dyn BackingFile, range: Range<u64>, piece: &mut [u8]) -> io::Re
 mod tests {
     use super::*;
     use crate::{
-        crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret},
         format::record::{Claim, KeyId, Version},
         vault::file::rules::break_rule,
     };
+    use crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
 
     fn kdf(byte: u8) -> FileKdf {
         FileKdf::new(Secret::new_with(|key| key.fill(byte)), Cipher::Aes128, Integrity::TurboShake128x4)

@@ -4,7 +4,6 @@
 
 use super::{Step, read_up_to};
 use crate::{
-    crypto::secret::Secret,
     format::{
         config::VaultConfig,
         former_list::{Item, ListKeys, Listed as Kind},
@@ -23,6 +22,7 @@ use crate::{
         xattr_owner::{common_name, is_other},
     },
 };
+use crypto::secret::Secret;
 use rustix::fs::{FileType, OFlags};
 use std::{
     ffi::{OsStr, OsString},

@@ -24,7 +24,6 @@ use super::{
     names::{NameOf, read_up_to, temporary_name},
 };
 use crate::{
-    crypto::secret::Secret,
     format::{
         config::VaultConfig,
         former_list::Listed as Accepted,
@@ -34,6 +33,7 @@ use crate::{
     },
     store::{BackingFile, DirFile, Listed, Node, StoreDir},
 };
+use crypto::secret::Secret;
 use rustix::fs::{FlockOperation, OFlags};
 use std::{
     ffi::{OsStr, OsString},

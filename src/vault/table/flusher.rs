@@ -3,15 +3,13 @@
 //! shutdown all files are cleaned.
 
 use super::Files;
-use crate::{
-    crypto::traces,
-    vault::{
-        Error, Result,
-        file::CleanStep,
-        open_file::{Key, OpenFile},
-        process,
-    },
+use crate::vault::{
+    Error, Result,
+    file::CleanStep,
+    open_file::{Key, OpenFile},
+    process,
 };
+use crypto::traces;
 use std::{
     cell::RefCell,
     collections::HashSet,

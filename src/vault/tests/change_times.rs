@@ -3,10 +3,10 @@
 
 use super::{anchor::open_anchored, rotate::begin_at, *};
 use crate::{
-    crypto::secret::Secret,
     format::change_times::ChangeTimesKey,
     vault::{SetAttr, Target, Time, open_file::OpenFile},
 };
+use crypto::secret::Secret;
 use std::{os::unix::fs::MetadataExt, time::Duration};
 
 const TIMES: &str = "warpcrypt.times";

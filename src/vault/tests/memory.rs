@@ -1,10 +1,8 @@
 //! Memory used for content while many streams read and write at once.
 
 use super::*;
-use crate::{
-    crypto::chunk::CHUNK,
-    vault::{OpenFile, resources::Budget},
-};
+use crate::vault::{OpenFile, resources::Budget};
+use crypto::chunk::CHUNK;
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,

@@ -6,10 +6,10 @@ use super::{
     *,
 };
 use crate::{
-    crypto::secret::Secret,
     format::{config::VaultConfig, master_secret::MasterSecret},
     vault::{Begun, OpenError, OpenFile, Rotated, SetAttr, Step, Target, Time},
 };
+use crypto::secret::Secret;
 use std::collections::BTreeMap;
 
 const LONG: usize = 200;

@@ -5,7 +5,7 @@ use super::{
     rules::{ALL, break_rule},
     *,
 };
-use crate::crypto::{cipher::Cipher, secret::Secret};
+use crypto::{cipher::Cipher, secret::Secret};
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},

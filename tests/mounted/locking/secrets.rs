@@ -1,6 +1,13 @@
 //! Recomputes the secrets of a vault from its key file, and searches the memory of processes for them.
 
 use crate::support::mounted::Vault;
+use crypto::{
+    aes_keys::AesRoundKeys,
+    integrity::{Integrity, IntegrityKey},
+    kdf::subkey,
+    mac::{Mac, MacKey},
+    secret::Secret,
+};
 use rustix::process::Pid;
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,13 +16,6 @@ use std::{
     path::{Path, PathBuf},
 };
 use warpcrypt::{
-    crypto::{
-        aes_keys::AesRoundKeys,
-        integrity::{Integrity, IntegrityKey},
-        kdf::subkey,
-        mac::{Mac, MacKey},
-        secret::Secret,
-    },
     format::{
         keys::{self, contents_key},
         record::{RECORD, Record},

@@ -6,13 +6,13 @@ use crate::{
     experiment::{Bench, Journeys, compare, failed, grid, noise},
     report::Spread,
 };
+use crypto::{
+    aes_keys::AesRoundKeys,
+    cipher::{Cipher, CipherKey},
+};
 use std::sync::Arc;
 use warpcrypt::{
     cli::lab::Outcome,
-    crypto::{
-        aes_keys::AesRoundKeys,
-        cipher::{Cipher, CipherKey},
-    },
     engine::driver::{DeviceMemory, Module},
 };
 

@@ -10,6 +10,7 @@ use crate::{
     report::{Axis, Column, Plot, Report, Section, Spread, Table},
 };
 use clap::Args;
+use crypto::cipher::{Cipher, CipherKey};
 use std::{
     fs::{self, File, OpenOptions},
     io,
@@ -18,10 +19,7 @@ use std::{
     thread,
     time::Instant,
 };
-use warpcrypt::{
-    cli::lab::{Failure, Outcome},
-    crypto::cipher::{Cipher, CipherKey},
-};
+use warpcrypt::cli::lab::{Failure, Outcome};
 
 /// Arguments of `bench files`.
 #[derive(Debug, Args)]

@@ -13,11 +13,9 @@ use super::{
     papers,
 };
 use crate::report::{Axis, Column, Plot, Report, Section, Spread, Table};
+use crypto::cipher::{Cipher, CipherKey};
 use device::Device;
-use warpcrypt::{
-    cli::lab::Outcome,
-    crypto::cipher::{Cipher, CipherKey},
-};
+use warpcrypt::cli::lab::Outcome;
 
 const BLOCK: usize = 16;
 const KIB: usize = 1 << 10;

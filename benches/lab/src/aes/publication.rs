@@ -8,7 +8,8 @@ use crate::{
     papers,
     report::{Column, Section, Table},
 };
-use warpcrypt::{cli::lab::Outcome, crypto::cipher::Cipher};
+use crypto::cipher::Cipher;
+use warpcrypt::cli::lab::Outcome;
 
 /// Its first placement, its second one in two steps, and the fastest variant here.
 pub(super) const VARIANTS: [Variant; 4] = [

@@ -1,22 +1,20 @@
 //! The measured subjects, in groups that do the same work in different ways.
 
 use crate::batches::batch;
+use crypto::{
+    chunk::{CHUNK, ChunkId, ChunkKeys},
+    cipher::Cipher,
+    integrity::Integrity,
+    tags::Sealed,
+    variants::{self, AnyKey},
+};
 use ctr::{
     Ctr128BE,
     cipher::{KeyIvInit, StreamCipher},
 };
 use sha3::{Digest, Sha3_256};
 use std::{hint::black_box, sync::Arc};
-use warpcrypt::{
-    crypto::{
-        chunk::{CHUNK, ChunkId, ChunkKeys},
-        cipher::Cipher,
-        integrity::Integrity,
-        tags::Sealed,
-        variants::{self, AnyKey},
-    },
-    engine::{BufferPool, CpuEngine, Engine, Function, GpuEngine, Op},
-};
+use warpcrypt::engine::{BufferPool, CpuEngine, Engine, Function, GpuEngine, Op};
 
 /// Chunks processed by ciphers and tags: few enough to fit easily into the second-level cache.
 const CHUNKS: usize = 16;

@@ -6,12 +6,9 @@ use crate::{
     experiment::{Bench, Journeys, compare, failed, grid, noise},
     report::{Axis, Column, Plot, Section, Spread, Table},
 };
+use crypto::hash::{Digest, Function};
 use std::time::Instant;
-use warpcrypt::{
-    cli::lab::Outcome,
-    crypto::hash::{Digest, Function},
-    engine::driver::DeviceMemory,
-};
+use warpcrypt::{cli::lab::Outcome, engine::driver::DeviceMemory};
 
 /// Bytes of a chunk of the tree, and of its hash.
 const CHUNK: usize = 8192;

@@ -14,14 +14,14 @@ use crate::{
     device::{Lab, Launch, Parameter},
     report::{Axis, Column, Plot, Report, Section, Spread, Table, significant},
 };
+use crypto::{
+    hash::permute_all,
+    keccak::{self, Rounds, State},
+};
 use opencl::OpenCl;
 use std::sync::Arc;
 use warpcrypt::{
     cli::lab::{Failure, Outcome},
-    crypto::{
-        hash::permute_all,
-        keccak::{self, Rounds, State},
-    },
     engine::driver::{DeviceMemory, Module},
 };
 

@@ -6,13 +6,13 @@ use crate::{
     experiment::{Bench, Journeys, compare, failed, grid, much_noise},
     report::Spread,
 };
+use crypto::{
+    cipher::{Cipher, CipherKey},
+    kuznyechik::Kuznyechik,
+};
 use std::sync::Arc;
 use warpcrypt::{
     cli::lab::Outcome,
-    crypto::{
-        cipher::{Cipher, CipherKey},
-        kuznyechik::Kuznyechik,
-    },
     engine::driver::{DeviceMemory, Module},
 };
 

@@ -9,11 +9,9 @@ use super::{
     papers,
 };
 use crate::report::{Axis, Column, Plot, Report, Section, Spread, Table};
+use crypto::cipher::{Cipher, CipherKey};
 use device::Device;
-use warpcrypt::{
-    cli::lab::{Failure, Outcome},
-    crypto::cipher::{Cipher, CipherKey},
-};
+use warpcrypt::cli::lab::{Failure, Outcome};
 
 const BLOCK: usize = 16;
 const KEY: [u8; 32] = [0x3c; 32];

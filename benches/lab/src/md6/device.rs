@@ -10,16 +10,16 @@ use crate::{
     md6::sized,
     report::Spread,
 };
+use crypto::hash::{
+    Digest, Function,
+    md6::{
+        Md6, NODE, VALUE,
+        forest::{Forest, LAYER, Tree},
+    },
+};
 use std::{cell::RefCell, collections::HashMap, sync::Arc, time::Instant};
 use warpcrypt::{
     cli::lab::Outcome,
-    crypto::hash::{
-        Digest, Function,
-        md6::{
-            Md6, NODE, VALUE,
-            forest::{Forest, LAYER, Tree},
-        },
-    },
     engine::{
         DriverError,
         driver::{DeviceMemory, HostMemory, Module},

@@ -10,11 +10,9 @@ use crate::{
     experiment::{Bench, noise},
     report::{Column, Section, Table},
 };
+use crypto::hash::md6::{Md6, NODE};
 use std::hint::black_box;
-use warpcrypt::{
-    cli::lab::Outcome,
-    crypto::hash::md6::{Md6, NODE},
-};
+use warpcrypt::cli::lab::Outcome;
 
 const NODES: [usize; 4] = [NODE, 1024, 1536, 2048];
 const ROUNDS: [u16; 5] = [1, 8, 24, 72, 168];

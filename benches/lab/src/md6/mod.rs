@@ -14,11 +14,9 @@ use super::{
     papers,
 };
 use crate::report::{Axis, Column, Plot, Report, Section, Spread, Table};
+use crypto::hash::{Function, md6::Md6};
 use device::{Case, Device};
-use warpcrypt::{
-    cli::lab::{Failure, Outcome},
-    crypto::hash::{Function, md6::Md6},
-};
+use warpcrypt::cli::lab::{Failure, Outcome};
 use ways::{TRAVELS, WAYS};
 
 const KIB: usize = 1 << 10;

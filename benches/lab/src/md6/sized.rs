@@ -1,7 +1,7 @@
 //! MD6's tree with nodes of another size, as measured in a publication: the reference for its kernels. It
 //! is MD6 only with nodes of 512 bytes. Written for readability, not for speed.
 
-use warpcrypt::crypto::hash::{
+use crypto::hash::{
     Digest,
     md6::{Md6, Q, VALUE, Value},
 };

@@ -1,6 +1,6 @@
 //! How threads share the nodes of MD6's trees: the launches for a level.
 
-use warpcrypt::crypto::hash::md6::forest::are_few;
+use crypto::hash::md6::forest::are_few;
 
 /// How threads share nodes.
 pub(super) struct Way {

@@ -1,6 +1,7 @@
 //! The filesystems that are compared, and how each is started.
 
 use crate::PROGRAM;
+use crypto::cipher::Cipher;
 use std::{
     env, fs, io,
     io::Write,
@@ -9,7 +10,6 @@ use std::{
 };
 use warpcrypt::{
     cli::lab::{Code, Failure, Outcome},
-    crypto::cipher::Cipher,
     engine,
 };
 

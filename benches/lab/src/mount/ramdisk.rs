@@ -5,12 +5,10 @@
 use super::{Bench, Context, Group, contender::Contender, growth::sizes_up_to};
 use crate::{ReportArgs, deliver, report::Report};
 use clap::Args;
+use crypto::integrity::Integrity;
 use indicatif::HumanBytes;
 use std::path::PathBuf;
-use warpcrypt::{
-    cli::lab::{Failure, Interrupt, Outcome, fuse_available},
-    crypto::integrity::Integrity,
-};
+use warpcrypt::cli::lab::{Failure, Interrupt, Outcome, fuse_available};
 
 /// Arguments of `bench ramdisk`.
 #[derive(Debug, Args)]

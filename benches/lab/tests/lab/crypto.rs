@@ -4,8 +4,8 @@ use crate::support::{
     bench,
     command::{ok, run},
 };
+use crypto::cipher::Cipher;
 use serde_json::Value;
-use warpcrypt::crypto::cipher::Cipher;
 
 #[test]
 fn crypto_measures_every_cipher_beside_a_crate() {

@@ -7,6 +7,7 @@ use crate::support::{
     ready::{ready, ready_as_root},
     text,
 };
+use crypto::cipher::Cipher;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::{
     fs,
@@ -15,7 +16,6 @@ use std::{
     thread::sleep,
     time::{Duration, Instant},
 };
-use warpcrypt::crypto::cipher::Cipher;
 
 fn of_two(dir: &Path, more: &[&str]) -> Command {
     let mut command = bench(["mount", text(dir), "--quick", "--only", "warpcrypt,pass-through"]);

@@ -2,19 +2,17 @@
 //! piece. If the caller does not watch for its end, the thread waits for it.
 
 use super::{Refusal, Table};
-use crate::{
-    crypto::chunk::CHUNK,
-    engine::{
-        Op,
-        gpu::{
-            channel::{Channel, ChannelError},
-            driver::{Context, DeviceMemory, Event, Registered, Stream},
-            kernels::{Choice, Chosen, How, Kernels},
-            message::{Answer, Call, Order, Side},
-            plan::{CLASSES, DESCRIPTOR, KEY_SLOT, Limits, Run, TAG, VERDICT, made_len},
-        },
+use crate::engine::{
+    Op,
+    gpu::{
+        channel::{Channel, ChannelError},
+        driver::{Context, DeviceMemory, Event, Registered, Stream},
+        kernels::{Choice, Chosen, How, Kernels},
+        message::{Answer, Call, Order, Side},
+        plan::{CLASSES, DESCRIPTOR, KEY_SLOT, Limits, Run, TAG, VERDICT, made_len},
     },
 };
+use crypto::chunk::CHUNK;
 use std::{
     ops::Range,
     sync::{

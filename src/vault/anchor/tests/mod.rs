@@ -6,7 +6,6 @@ mod locked;
 
 use super::{Anchor, Anew, Owner, database::DirState};
 use crate::{
-    crypto::{cipher::Cipher, integrity::Integrity, secret::Secret},
     format::{
         config::{Settings, VaultConfig},
         dir_id::DirId,
@@ -16,6 +15,7 @@ use crate::{
     store::{Failure, FaultyFile},
     vault::{Unlock, Vault},
 };
+use crypto::{cipher::Cipher, integrity::Integrity, secret::Secret};
 use std::{path::Path, sync::Arc, sync::atomic::Ordering};
 
 const KEY: &[u8] = b"0123456789abcdef";

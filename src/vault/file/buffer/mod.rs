@@ -7,7 +7,8 @@ mod plain;
 mod shared;
 
 use super::chunk_range::ChunkRange;
-use crate::{crypto::chunk::CHUNK, engine::Buffer, format::layout};
+use crate::{engine::Buffer, format::layout};
+use crypto::chunk::CHUNK;
 use extent::Length;
 use shared::Streamed;
 use std::{

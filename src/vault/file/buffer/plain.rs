@@ -1,6 +1,6 @@
 //! One separately allocated chunk of plaintext.
 
-use crate::crypto::chunk::CHUNK;
+use crypto::chunk::CHUNK;
 use zeroize::Zeroize;
 
 /// One chunk of plaintext; zeros past the end of the file. Wiped when freed.

@@ -1,7 +1,7 @@
 //! Counters over the write buffers of all files of a vault, and spare memory for their chunks.
 
 use super::plain::Plain;
-use crate::crypto::chunk::CHUNK;
+use crypto::chunk::CHUNK;
 use parking_lot::Mutex;
 use std::sync::{
     Arc,

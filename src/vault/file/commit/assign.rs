@@ -1,7 +1,6 @@
 //! Sealed to assigned: puts the slots of a write into the tree, which determines the writes to the store.
 
 use crate::{
-    crypto::chunk::ChunkId,
     engine::Batch,
     format::{
         entry::{Entry, Slot},
@@ -20,6 +19,7 @@ use crate::{
         },
     },
 };
+use crypto::chunk::ChunkId;
 use std::collections::BTreeSet;
 
 impl File {

@@ -2,7 +2,6 @@
 
 use super::assign::set_slots;
 use crate::{
-    crypto::chunk::ChunkId,
     format::{
         entry::{ENTRY, Slot},
         layout,
@@ -19,6 +18,7 @@ use crate::{
         },
     },
 };
+use crypto::chunk::ChunkId;
 
 impl File {
     /// Truncates the flushed version to `size`, which must be smaller.

@@ -1,10 +1,6 @@
 //! Takes chunks out of the buffer for a write: which ones, and the steps that must come first.
 
 use crate::{
-    crypto::{
-        chunk::{CHUNK, ChunkId},
-        random,
-    },
     engine::{Batch, Buffer, ChunkJob, Op},
     format::layout,
     vault::{
@@ -19,6 +15,10 @@ use crate::{
         },
         sync::Mutex,
     },
+};
+use crypto::{
+    chunk::{CHUNK, ChunkId},
+    random,
 };
 
 /// The chunks of a write, each list ascending.

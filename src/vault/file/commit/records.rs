@@ -1,7 +1,6 @@
 //! Shared by the ways of writing: keys, records, epochs, syncs and the modification time.
 
 use crate::{
-    crypto::random,
     format::record::{Claim, KeyId, Record, Version},
     vault::{
         Error, Result, Time,
@@ -14,6 +13,7 @@ use crate::{
         },
     },
 };
+use crypto::random;
 use std::sync::Arc;
 
 /// Scope of a sync.

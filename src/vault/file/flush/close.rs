@@ -3,7 +3,6 @@
 
 use super::all_changed;
 use crate::{
-    crypto::chunk::CHUNK,
     format::{entry::Entry, layout},
     vault::{
         Error, Result,
@@ -15,6 +14,7 @@ use crate::{
         },
     },
 };
+use crypto::chunk::CHUNK;
 use std::ops::Range;
 
 /// Maximum ranges to reserve in the store; each takes a call.

@@ -2,7 +2,6 @@
 
 use super::growing_end;
 use crate::{
-    crypto::chunk::CHUNK,
     format::layout,
     vault::{
         Result,
@@ -16,6 +15,7 @@ use crate::{
         },
     },
 };
+use crypto::chunk::CHUNK;
 use std::sync::{Arc, atomic::Ordering};
 
 /// Bytes of them in one file that are worth flushing once all files together have used their share of the

@@ -2,10 +2,6 @@
 //! that is contiguous in the store and small enough to be still in the cache when it is opened.
 
 use crate::{
-    crypto::{
-        chunk::{CHUNK, ChunkKeys},
-        tags::Opened,
-    },
     engine::ChunkJob,
     format::layout,
     metrics::{self, Activity},
@@ -13,6 +9,10 @@ use crate::{
         Result,
         file::{File, damage::damaged_chunk},
     },
+};
+use crypto::{
+    chunk::{CHUNK, ChunkKeys},
+    tags::Opened,
 };
 
 /// Minimum chunks of a portion, if available: two of the widest vectors. A portion never exceeds one

@@ -2,7 +2,6 @@
 
 use super::{in_place::portions, locate::slot_to_open};
 use crate::{
-    crypto::chunk::{CHUNK, ChunkId},
     engine::{Batch, Buffer, ChunkJob, Op},
     format::{entry::Entry, layout},
     metrics::{self, Activity},
@@ -19,6 +18,7 @@ use crate::{
         sync::RwLockReadGuard,
     },
 };
+use crypto::chunk::{CHUNK, ChunkId};
 use std::sync::Arc;
 
 /// Plaintext of a range of whole chunks.

@@ -2,7 +2,6 @@
 //! reads as zeros.
 
 use crate::{
-    crypto::chunk::ChunkId,
     format::{
         entry::{Entry, Slot},
         layout,
@@ -20,6 +19,7 @@ use crate::{
         sync::RwLockReadGuard,
     },
 };
+use crypto::chunk::ChunkId;
 use std::ops::Range;
 
 /// A read of at least `LONG` chunks also loads the slots of the next `ALONG` groups (8 MiB). A reader of

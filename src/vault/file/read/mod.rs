@@ -19,7 +19,8 @@ use super::{
     File,
     rules::{Rule, holds},
 };
-use crate::{crypto::chunk::CHUNK, format::layout, vault::Result};
+use crate::{format::layout, vault::Result};
+use crypto::chunk::CHUNK;
 use large::PlainRange;
 use request::Request;
 use std::sync::Arc;

@@ -2,10 +2,6 @@
 //! and opened in place.
 
 use crate::{
-    crypto::{
-        chunk::{ChunkId, ChunkKeys},
-        tags::Opened,
-    },
     format::{entry::Slot, layout},
     metrics::{self, Activity},
     vault::{
@@ -18,6 +14,10 @@ use crate::{
             state::State,
         },
     },
+};
+use crypto::{
+    chunk::{ChunkId, ChunkKeys},
+    tags::Opened,
 };
 use std::{io::IoSliceMut, ops::Range};
 

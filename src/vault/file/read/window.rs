@@ -2,14 +2,12 @@
 //! that gets there first opens the window itself.
 
 use super::large::PlainRange;
-use crate::{
-    crypto::chunk::CHUNK,
-    vault::{
-        Result,
-        file::chunk_range::ChunkRange,
-        sync::{Condvar, Mutex},
-    },
+use crate::vault::{
+    Result,
+    file::chunk_range::ChunkRange,
+    sync::{Condvar, Mutex},
 };
+use crypto::chunk::CHUNK;
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},

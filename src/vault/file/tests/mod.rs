@@ -2,12 +2,12 @@
 
 use super::{Background, Budget, Buffered, Context, Durability, File, SlotMemory};
 use crate::{
-    crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret},
     engine::{EngineChoice, Router},
     format::layout,
     store::{BackingFile, Failure, FaultyFile, Snapshot},
     vault::{ContentKeys, Error},
 };
+use crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
 use std::sync::{Arc, atomic::Ordering};
 
 mod ahead;

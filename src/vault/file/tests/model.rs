@@ -1,7 +1,7 @@
 //! Random operations, checked against a byte vector.
 
 use super::*;
-use crate::crypto::chunk::CHUNK;
+use crypto::chunk::CHUNK;
 
 /// Applies a random step to a file and its model.
 pub(super) fn step(file: &Arc<File>, model: &mut Vec<u8>, rng: &mut Rng, largest: u64) -> &'static str {

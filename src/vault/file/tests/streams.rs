@@ -1,14 +1,12 @@
 //! Extents in flight while the application continues.
 
 use super::*;
-use crate::{
-    crypto::chunk::CHUNK,
-    vault::file::{
-        background::Job,
-        in_flight::{Assigned, Ended, Loaded, Sealed, Stage},
-    },
+use crate::vault::file::{
+    background::Job,
+    in_flight::{Assigned, Ended, Loaded, Sealed, Stage},
 };
 use crossbeam_channel::Receiver;
+use crypto::chunk::CHUNK;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 /// Bytes of the first three extents.

@@ -3,13 +3,13 @@
 
 use super::{Children, FANOUT};
 use crate::{
-    crypto::kdf::FileKeys,
     format::{
         layout,
         tree::{ALL_HOLES, Digest, node_digest},
     },
     vault::Result,
 };
+use crypto::kdf::FileKeys;
 
 /// The node pages on the path from the last added leaf to the root.
 pub(in crate::vault::file) struct RootBuilder<'a> {

@@ -12,7 +12,6 @@ mod recovered;
 
 use super::slot_memory::{SlotMemory, SlotShare};
 use crate::{
-    crypto::kdf::FileKeys,
     format::{
         entry::{ENTRY, Entry, Slot},
         layout,
@@ -25,6 +24,7 @@ use crate::{
 use beside::Beside;
 pub(super) use build::{RootBuilder, Sink};
 use change::Journal;
+use crypto::kdf::FileKeys;
 pub(super) use recovered::Recovered;
 use std::{
     collections::{BTreeSet, HashMap},

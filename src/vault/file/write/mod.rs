@@ -12,10 +12,10 @@ use super::{
     state::{State, Times},
 };
 use crate::{
-    crypto::chunk::CHUNK,
     format::layout,
     vault::{Error, Result, Time},
 };
+use crypto::chunk::CHUNK;
 use std::{ops::Range, sync::Arc};
 
 /// Flushed bytes after which a write commits, which keeps recovery short.

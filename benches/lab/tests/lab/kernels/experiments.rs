@@ -6,7 +6,7 @@ use super::{
     runner,
     runner::{Argument, Geometry, Runner},
 };
-use warpcrypt::crypto::{
+use crypto::{
     cipher::{Cipher, CipherKey},
     hash::Function,
     keccak::{self, Rounds, State},

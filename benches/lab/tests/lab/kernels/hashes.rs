@@ -7,7 +7,7 @@ use super::{
     sized,
     trees::{Launch, Message, tops},
 };
-use warpcrypt::crypto::hash::{
+use crypto::hash::{
     Digest,
     md6::{
         Md6, NODE, VALUE,

@@ -8,7 +8,7 @@ use super::{
     runner,
     runner::{Argument, Geometry},
 };
-use warpcrypt::crypto::keccak::{self, Rounds, State};
+use crypto::keccak::{self, Rounds, State};
 
 /// Numbers of states around the boundaries of groups and of warps.
 const COUNTS: [usize; 11] = [1, 2, 31, 32, 33, 63, 65, 127, 128, 129, 1000];

@@ -20,11 +20,11 @@ use super::{
     marks::Place,
 };
 use crate::{
-    crypto::chunk::CHUNK,
     engine::{EngineChoice, Router},
     vault::ContentKeys,
 };
 use crossbeam_channel::Receiver;
+use crypto::chunk::CHUNK;
 use parking_lot::Mutex;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

@@ -25,13 +25,13 @@ use super::{
     oracle::{Oracle, View},
 };
 use crate::{
-    crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret},
     engine::Router,
     format::layout,
     store::FaultyFile,
     vault::{ContentKeys, Error},
 };
 use crossbeam_channel::{Receiver, TryRecvError};
+use crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
 use history::{Clock, Deed, History, PART, explain};
 use program::{Act, Program};
 use shuttle::{

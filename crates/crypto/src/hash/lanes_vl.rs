@@ -5,7 +5,7 @@ use super::{
     lanes::States,
     lanes_avx2::{load, store, words},
 };
-use crate::crypto::{
+use crate::{
     keccak::Rounds,
     keccak_lanes::{absorb, round},
 };
@@ -15,14 +15,14 @@ use std::arch::x86_64::{
 };
 
 /// Whether this processor has the features that `absorb` requires.
-pub(in crate::crypto) fn available() -> bool {
+pub(crate) fn available() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl")
 }
 
 /// Each state absorbs the blocks of its message's pieces. All have the same number of whole blocks
 /// of `rate` bytes.
 #[target_feature(enable = "avx512f,avx512vl")]
-pub(in crate::crypto) fn absorb(states: &mut States<4>, pieces: &[[&[u8]; 4]], rate: usize, rounds: Rounds) {
+pub(crate) fn absorb(states: &mut States<4>, pieces: &[[&[u8]; 4]], rate: usize, rounds: Rounds) {
     absorb!(4: 0 4 8 12 16 20, states, pieces, rate, rounds, true);
 }
 

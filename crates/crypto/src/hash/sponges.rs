@@ -4,7 +4,7 @@ use super::{
     digest::Digest,
     lanes::{self, Job},
 };
-use crate::crypto::keccak::{Rounds, State};
+use crate::keccak::{Rounds, State};
 
 /// A hash function that consists of a single sponge, with a digest not longer than its rate.
 #[derive(Debug, Clone)]

@@ -114,8 +114,8 @@ fn clear_128() {
 mod tests {
     use super::*;
     #[cfg(target_arch = "x86_64")]
-    use crate::crypto::hash::{lanes_avx2, lanes_avx512, lanes_vl};
-    use crate::crypto::{
+    use crate::hash::{lanes_avx2, lanes_avx512, lanes_vl};
+    use crate::{
         chunk::{ChunkId, ChunkKeys},
         cipher::Cipher,
         hash::lanes::{self, Absorb},

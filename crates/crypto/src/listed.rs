@@ -2,6 +2,7 @@
 
 /// Declares an enum with a constant `ALL`. Code that depends on the variant uses an exhaustive `match`;
 /// everything else iterates over `ALL`.
+#[macro_export]
 macro_rules! listed {
     ($(#[$about:meta])* pub enum $name:ident { $($(#[$doc:meta])* $variant:ident,)+ }) => {
         $(#[$about])*
@@ -16,5 +17,3 @@ macro_rules! listed {
         }
     };
 }
-
-pub(crate) use listed;

@@ -4,8 +4,8 @@ use super::{
     aes::AesKey,
     ctr::{BLOCK, Text},
     kuznyechik::Kuznyechik,
-    listed::listed,
 };
+use crate::listed;
 
 listed! {
     /// A block cipher with a key length.

@@ -4,7 +4,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::{lanes_avx2, lanes_avx512, lanes_vl};
-use crate::crypto::keccak::{self, Rounds, State};
+use crate::keccak::{self, Rounds, State};
 use zeroize::Zeroizing;
 
 /// Maximum rate in bytes: that of SHAKE128.
@@ -15,10 +15,10 @@ const RATE_SHA3_256: usize = 136;
 const END_MAX: usize = 4;
 
 /// `N` states, interleaved: lane (x, y) of state i is at `[x + 5 * y][i]`.
-pub(in crate::crypto) type States<const N: usize> = [[u64; N]; 25];
+pub(crate) type States<const N: usize> = [[u64; N]; 25];
 
 /// A state, and the data to absorb into it.
-pub(in crate::crypto) struct Job<'a> {
+pub(crate) struct Job<'a> {
     /// Must be at a block boundary.
     pub state: &'a mut State,
     /// A whole number of blocks, unless `end` follows.
@@ -29,10 +29,10 @@ pub(in crate::crypto) struct Job<'a> {
 }
 
 /// Absorbs all jobs. The rate is in bytes.
-pub(in crate::crypto) type Absorb = fn(&mut [Job], usize, Rounds);
+pub(crate) type Absorb = fn(&mut [Job], usize, Rounds);
 
 /// Absorbs with the fastest implementation for this machine and this number of jobs.
-pub(in crate::crypto) fn absorb(jobs: &mut [Job], rate: usize, rounds: Rounds) {
+pub(crate) fn absorb(jobs: &mut [Job], rate: usize, rounds: Rounds) {
     suitable(jobs.len())(jobs, rate, rounds);
 }
 
@@ -60,7 +60,7 @@ fn suitable(_: usize) -> Absorb {
 /// # Panics
 /// If the processor lacks AVX-512VL.
 #[cfg(target_arch = "x86_64")]
-pub(in crate::crypto) fn absorb_vl(jobs: &mut [Job], rate: usize, rounds: Rounds) {
+pub(crate) fn absorb_vl(jobs: &mut [Job], rate: usize, rounds: Rounds) {
     assert!(lanes_vl::available());
     // SAFETY: the required CPU features were just checked.
     fill::<4>(jobs, rate, rounds, |s, p| unsafe { lanes_vl::absorb(s, p, rate, rounds) });
@@ -71,7 +71,7 @@ pub(in crate::crypto) fn absorb_vl(jobs: &mut [Job], rate: usize, rounds: Rounds
 /// # Panics
 /// If the processor lacks AVX-512.
 #[cfg(target_arch = "x86_64")]
-pub(in crate::crypto) fn absorb_avx512(jobs: &mut [Job], rate: usize, rounds: Rounds) {
+pub(crate) fn absorb_avx512(jobs: &mut [Job], rate: usize, rounds: Rounds) {
     assert!(lanes_avx512::available());
     // SAFETY: the required CPU features were just checked.
     fill::<8>(jobs, rate, rounds, |s, p| unsafe { lanes_avx512::absorb(s, p, rate, rounds) });
@@ -82,7 +82,7 @@ pub(in crate::crypto) fn absorb_avx512(jobs: &mut [Job], rate: usize, rounds: Ro
 /// # Panics
 /// If the processor lacks AVX2.
 #[cfg(target_arch = "x86_64")]
-pub(in crate::crypto) fn absorb_avx2(jobs: &mut [Job], rate: usize, rounds: Rounds) {
+pub(crate) fn absorb_avx2(jobs: &mut [Job], rate: usize, rounds: Rounds) {
     assert!(lanes_avx2::available());
     // SAFETY: the required CPU features were just checked.
     fill::<4>(jobs, rate, rounds, |s, p| unsafe { lanes_avx2::absorb(s, p, rate, rounds) });
@@ -99,7 +99,7 @@ pub fn permute_all(states: &mut [State]) {
 }
 
 /// The portable implementation: one job after the other.
-pub(in crate::crypto) fn absorb_portable(jobs: &mut [Job], rate: usize, rounds: Rounds) {
+pub(crate) fn absorb_portable(jobs: &mut [Job], rate: usize, rounds: Rounds) {
     for job in jobs {
         let mut source = Source::new(job.data, job.end, rate);
         absorb_one(job.state, &mut source, rate, rounds);

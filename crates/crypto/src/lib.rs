@@ -56,8 +56,6 @@ pub mod variants;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub(crate) use listed::listed;
-
 /// A tag did not verify: the bytes were not sealed with this key, or were changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("authentication failed")]

@@ -4,7 +4,7 @@ use super::{
     lanes::{Job, absorb, absorb_portable},
     *,
 };
-use crate::crypto::{
+use crate::{
     keccak::{self, Rounds, State},
     sha3, turboshake,
 };

@@ -6,9 +6,9 @@
 
 use super::{
     hash::lanes::{self, Absorb},
-    listed::listed,
     mac::{Mac, MacKey, MacUse, absorb_keys},
 };
+use crate::listed;
 use std::sync::Arc;
 
 /// Size of a lane in bytes: six blocks, including the end of the input.

@@ -2,7 +2,7 @@
 //! Constant-time: no branch or address depends on a state.
 
 use super::lanes::States;
-use crate::crypto::{
+use crate::{
     keccak::Rounds,
     keccak_lanes::{absorb, round},
 };
@@ -14,14 +14,14 @@ use std::arch::x86_64::{
 };
 
 /// Whether this processor has the features that the functions here require.
-pub(in crate::crypto) fn available() -> bool {
+pub(crate) fn available() -> bool {
     is_x86_feature_detected!("avx512f")
 }
 
 /// Each state absorbs the blocks of its message's pieces. All have the same number of whole blocks
 /// of `rate` bytes.
 #[target_feature(enable = "avx512f")]
-pub(in crate::crypto) fn absorb(states: &mut States<8>, pieces: &[[&[u8]; 8]], rate: usize, rounds: Rounds) {
+pub(crate) fn absorb(states: &mut States<8>, pieces: &[[&[u8]; 8]], rate: usize, rounds: Rounds) {
     // SSE4a identifies AMD: no other processors in use have it.
     if is_x86_feature_detected!("sse4a") {
         absorb_by::<true>(states, pieces, rate, rounds);

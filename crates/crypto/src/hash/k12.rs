@@ -9,7 +9,7 @@ use super::{
     lanes::{self, Job},
     sponges::squeeze,
 };
-use crate::crypto::{
+use crate::{
     keccak::{Rounds, State},
     sp800_185::right_encode,
 };
