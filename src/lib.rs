@@ -1,13 +1,11 @@
 //! warpcrypt: an encrypted, authenticated directory for Linux.
 //!
-//! The modules of the data path are layers; each calls only those to its left: `crypto` (a separate crate)
-//! ← `engine` ← `vault` ← `fuse` ← `cli`. Beside them, `reverse` computes what a vault would store,
-//! `format` parses bytes into checked types (it uses only the types of `crypto`), and `store` moves bytes
-//! and contains no crypto.
+//! The modules of the data path are layers; each calls only those to its left: `engine` ← `vault` ← `fuse`
+//! ← `cli`. Beside them, `reverse` computes what a vault would store, and `store` moves bytes and contains
+//! no crypto. The crates `crypto` and `format` are below all of these.
 
 pub mod cli;
 pub mod engine;
-pub mod format;
 pub mod fuse;
 pub mod hash;
 pub mod metrics;

@@ -2,10 +2,10 @@
 //! original configuration can be opened.
 #![no_main]
 
+use format::{config::VaultConfig, key_slot::SlotSecret, recovery_key::RecoveryKey};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use std::sync::LazyLock;
-use warpcrypt::format::{config::VaultConfig, key_slot::SlotSecret, recovery_key::RecoveryKey};
 use warpcrypt_fuzz::{Edit, edited};
 
 /// A configuration with a slot of each kind, and the secrets for two of them.

@@ -2,8 +2,8 @@
 //! current slot is the newest valid one.
 #![no_main]
 
+use format::entry::{ENTRY, Entry, SLOT};
 use libfuzzer_sys::fuzz_target;
-use warpcrypt::format::entry::{ENTRY, Entry, SLOT};
 
 fuzz_target!(|parts: (&[u8], u64, u64)| {
     let (bytes, base, target) = parts;

@@ -4,13 +4,13 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
+use format::{
+    layout::{CHUNK, chunks},
+    record::{Claim, Record},
+};
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 use warpcrypt::{
-    format::{
-        layout::{CHUNK, chunks},
-        record::{Claim, Record},
-    },
     store::FaultyFile,
     vault::{Error, File},
 };

@@ -1,11 +1,11 @@
 //! Every stored size has a plaintext size, which is the largest that fits. No two structures overlap.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use warpcrypt::format::layout::{
+use format::layout::{
     CHUNK, FANOUT, MAX_LEVELS, MAX_SIZE, PAGE, chunk_offset, chunks, entries_offset, first_chunk, group_of,
     groups, node_offset, place_in_group, plain_size, stored_size,
 };
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|numbers: (u64, u64, u8)| {
     let (stored, index, level) = numbers;

@@ -2,12 +2,12 @@
 #![no_main]
 
 use crypto::{cipher::Cipher, kdf::subkey, secret::Secret, siv::SivKey};
-use libfuzzer_sys::fuzz_target;
-use std::sync::LazyLock;
-use warpcrypt::format::{
+use format::{
     keys,
     link::{LinkKey, NONCE, target_len},
 };
+use libfuzzer_sys::fuzz_target;
+use std::sync::LazyLock;
 use warpcrypt_fuzz::{Edit, base64, edited};
 
 static KEYS: LazyLock<(LinkKey, SivKey)> = LazyLock::new(|| {

@@ -9,13 +9,13 @@ use crypto::{
     secret::Secret,
     siv::SivKey,
 };
-use libfuzzer_sys::fuzz_target;
-use std::sync::LazyLock;
-use warpcrypt::format::{
+use format::{
     dir_id::{DirId, DirIdKey},
     keys,
     name::{Encoded, LONG, NAME_MAX, NameKeys, NameMode},
 };
+use libfuzzer_sys::fuzz_target;
+use std::sync::LazyLock;
 use warpcrypt_fuzz::{Edit, base64, edited};
 
 struct Keys {

@@ -3,9 +3,9 @@
 #![no_main]
 
 use crypto::integrity::{Integrity, IntegrityKey};
+use format::record::{Between, Claim, KeyId, RECORD, Record, Recovery, Version};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
-use warpcrypt::format::record::{Between, Claim, KeyId, RECORD, Record, Recovery, Version};
 use warpcrypt_fuzz::{Edit, edited};
 
 static KEY: LazyLock<IntegrityKey> =

@@ -2,12 +2,12 @@
 //! one character changed or two groups swapped.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use std::sync::LazyLock;
-use warpcrypt::format::{
+use format::{
     printed::{GROUP_LEN, PrintedError, groups},
     recovery_key::RecoveryKey,
 };
+use libfuzzer_sys::fuzz_target;
+use std::sync::LazyLock;
 
 const GROUPS: usize = groups(32);
 use warpcrypt_fuzz::{Edit, edited};

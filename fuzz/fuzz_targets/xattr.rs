@@ -3,14 +3,14 @@
 #![no_main]
 
 use crypto::{cipher::Cipher, kdf::subkey, secret::Secret, siv::SivKey};
-use libfuzzer_sys::fuzz_target;
-use std::sync::LazyLock;
-use warpcrypt::format::{
+use format::{
     dir_id::DirId,
     keys,
     xattr::{NONCE, Owner, PREFIX, STORED_NAME_MAX, XattrKeys},
     xattr_list::{ListOwner, XattrList},
 };
+use libfuzzer_sys::fuzz_target;
+use std::sync::LazyLock;
 use warpcrypt_fuzz::{Edit, base64, edited};
 
 static KEYS: LazyLock<(XattrKeys, SivKey)> = LazyLock::new(|| {

@@ -1,13 +1,13 @@
 //! Files with a history: snapshots of the store, and the file's content at each.
 
 use crypto::{chunk::CHUNK, cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
+use format::{
+    layout::PAGE,
+    record::{RECORD, Record},
+};
 use std::sync::{Arc, LazyLock};
 use warpcrypt::{
     engine::{EngineChoice, Router},
-    format::{
-        layout::PAGE,
-        record::{RECORD, Record},
-    },
     store::FaultyFile,
     vault::{Background, Budget, Buffered, ContentKeys, Context, Durability, File, SlotMemory, Space},
 };

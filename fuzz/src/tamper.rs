@@ -2,7 +2,7 @@
 //! the attacker has older versions of it, copies that diverged, and other files of the vault.
 
 use arbitrary::Arbitrary;
-use warpcrypt::format::{
+use format::{
     entry::{ENTRY, SLOT},
     layout::{CHUNK, GROUP0_ENTRIES, PAGE, RECORD, entries_offset, group_of, place_in_group},
 };

@@ -9,15 +9,13 @@ use super::{
     signals::Interrupt,
     tell, terminal, unlocking, vaults,
 };
-use crate::{
-    format::{
-        config::{TEXT_MAX, VaultConfig},
-        key_slot::NewSlot,
-        master_secret::MasterSecret,
-    },
-    vault::Vault,
-};
+use crate::vault::Vault;
 use crypto::secret::Secret;
+use format::{
+    config::{TEXT_MAX, VaultConfig},
+    key_slot::NewSlot,
+    master_secret::MasterSecret,
+};
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},

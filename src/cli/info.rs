@@ -8,13 +8,11 @@ use super::{
     mounts::{self, Mount},
     print, reverse, vaults,
 };
-use crate::{
-    format::{
-        config::{VERSION, VaultConfig},
-        key_slot::KeySlot,
-        printable::printable,
-    },
-    fuse,
+use crate::fuse;
+use format::{
+    config::{VERSION, VaultConfig},
+    key_slot::KeySlot,
+    printable::printable,
 };
 use serde_json::{Value, json};
 use std::{

@@ -10,12 +10,10 @@ use super::{
     signals::Interrupt,
     tell, vaults,
 };
-use crate::{
-    format::{
-        config::Settings,
-        name::{NameMode, RESERVED},
-    },
-    vault::{NewPlace, OpenError},
+use crate::vault::{NewPlace, OpenError};
+use format::{
+    config::Settings,
+    name::{NameMode, RESERVED},
 };
 use rustix::fs::{Access, access};
 use std::{fs, io, os::unix::ffi::OsStrExt, path::Path};

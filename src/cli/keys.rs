@@ -11,15 +11,13 @@ use super::{
     signals::Interrupt,
     tell, unlocking, vaults,
 };
-use crate::{
-    format::{
-        config::VaultConfig,
-        key_slot::{DEFAULT_COST, KeySlot, NewSlot, SlotKind, SlotSecret},
-        recovery_key::RecoveryKey,
-    },
-    vault::Unlock,
-};
+use crate::vault::Unlock;
 use crypto::{kdf::Argon2Cost, secret::Secret};
+use format::{
+    config::VaultConfig,
+    key_slot::{DEFAULT_COST, KeySlot, NewSlot, SlotKind, SlotSecret},
+    recovery_key::RecoveryKey,
+};
 use std::{cell::Cell, path::Path};
 
 /// Runs `key`.

@@ -11,10 +11,10 @@ use super::{
     unlocking, vaults,
 };
 use crate::{
-    format::printable::printable,
     fuse::{self, ControlCommand, ControlStatus, Patience},
     vault::Vault,
 };
+use format::printable::printable;
 use std::{io, panic::resume_unwind, path::Path, thread, time::Duration};
 use zeroize::Zeroizing;
 

@@ -1,6 +1,7 @@
 //! Holders of a vault's lock, according to the kernel.
 
-use crate::{format::name::LOCK_FILE, store::StoreDir};
+use crate::store::StoreDir;
+use format::name::LOCK_FILE;
 use rustix::{
     fs::{FlockOperation, OFlags, flock, fstat, major, minor},
     io::Errno,

@@ -4,7 +4,7 @@ use super::{
     named_file::{self, Links},
     note,
 };
-use crate::format::printable::printable;
+use format::printable::printable;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use rustix::fs::Mode;
 use std::{

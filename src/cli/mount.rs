@@ -15,11 +15,11 @@ use super::{
 };
 use crate::{
     engine,
-    format::key_slot::SlotKind,
     fuse::Trust,
     vault::{OpenOptions, PATIENCE, Unlock},
 };
 use crypto::machine::allow_any_memory;
+use format::key_slot::SlotKind;
 use rustix::{
     fs::{Access, access},
     io::Errno,

@@ -7,10 +7,8 @@ use super::{
     quoting::shell_word,
     terminal,
 };
-use crate::{
-    format::key_slot::{KEY_FILE_LEN, KeySlot, SlotKind},
-    vault::Unlock,
-};
+use crate::vault::Unlock;
+use format::key_slot::{KEY_FILE_LEN, KeySlot, SlotKind};
 use std::{
     fs::File,
     io::{self, Read, Write},

@@ -5,15 +5,15 @@ use super::{
     vaults,
 };
 use crate::{
-    format::{
-        config::{Settings, TEXT_MAX, VaultConfig},
-        key_slot::NewSlot,
-    },
     reverse::{CONFIG, Exclusions, ReverseKeys, Time, View},
     store::StoreDir,
     vault::Unlock,
 };
 use crypto::{kdf::Argon2Cost, random, secret::Secret};
+use format::{
+    config::{Settings, TEXT_MAX, VaultConfig},
+    key_slot::NewSlot,
+};
 use rustix::fs::{FlockOperation, OFlags};
 use std::{
     ffi::{OsStr, OsString},

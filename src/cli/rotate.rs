@@ -15,16 +15,16 @@ use super::{
 };
 use crate::{
     engine::EngineChoice,
-    format::{
-        config::{ConfigError, VaultConfig},
-        key_slot::{NewSlot, SlotSecret},
-        name::NameMode,
-    },
     fuse::{self, ControlCommand},
     reverse::ReverseKeys,
     vault::{Begun, ConfigLock, OpenError, OpenOptions, Rotated, Step, Unlock, Vault},
 };
 use crypto::secret::Secret;
+use format::{
+    config::{ConfigError, VaultConfig},
+    key_slot::{NewSlot, SlotSecret},
+    name::NameMode,
+};
 use std::{path::Path, sync::Arc};
 use zeroize::Zeroizing;
 

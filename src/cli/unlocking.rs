@@ -9,10 +9,10 @@ use super::{
     reverse, rights, vaults,
 };
 use crate::{
-    format::{config::VaultConfig, key_slot::SlotKind},
     fuse::Reach,
     vault::{OpenOptions, Unlock, Vault},
 };
+use format::{config::VaultConfig, key_slot::SlotKind};
 use std::{path::Path, sync::Arc};
 
 /// The secret that opens the vault. Prompts for it only if the vault has a slot of its kind.

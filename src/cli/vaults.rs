@@ -5,15 +5,15 @@ use super::{
     exit::{Code, Failure, Outcome},
 };
 use crate::{
-    format::{
-        config::{ConfigError, Settings, VaultConfig},
-        key_slot::{NewSlot, SlotError, SlotSecret},
-        name::{CONFIG_COPY, CONFIG_FILE},
-    },
     reverse::CONFIG,
     vault::{NewPlace, OpenError, Unlock, Vault},
 };
 use crypto::{kdf::Argon2Cost, secret::Secret};
+use format::{
+    config::{ConfigError, Settings, VaultConfig},
+    key_slot::{NewSlot, SlotError, SlotSecret},
+    name::{CONFIG_COPY, CONFIG_FILE},
+};
 use std::{
     fmt::Display,
     path::Path,
@@ -141,8 +141,8 @@ pub fn now() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{key_slot::DEFAULT_COST, name::NameMode};
     use crypto::{cipher::Cipher, integrity::Integrity};
+    use format::{key_slot::DEFAULT_COST, name::NameMode};
 
     #[test]
     fn a_change_locks_nothing_while_it_derives_keys_and_overwrites_no_other() {

@@ -3,7 +3,7 @@
 //! They appear under the same stored names as in every copy of a store, so `rsync -X` copies ACLs, too.
 
 use super::view::{Node, View};
-use crate::format::{
+use format::{
     dir_id::DirId,
     xattr::{ACL_ACCESS, ACL_DEFAULT, Owner, from_others, of_others},
 };

@@ -9,17 +9,15 @@ use super::{
     keys::SealKeys,
     seal::{EPOCH, Group, next_data},
 };
-use crate::{
-    engine::CpuEngine,
-    format::{
-        entry::ENTRY,
-        layout::{
-            CHUNK, FANOUT, GROUP0_ENTRIES, MAX_LEVELS, MAX_SIZE, PAGE, RECORD, chunk_offset, entries_in,
-            entries_offset, first_chunk, group_of, groups, levels, node_offset, plain_size, stored_size,
-        },
-        record::{Claim, Record, Version},
-        tree::{ALL_HOLES, Digest, node_digest},
+use crate::engine::CpuEngine;
+use format::{
+    entry::ENTRY,
+    layout::{
+        CHUNK, FANOUT, GROUP0_ENTRIES, MAX_LEVELS, MAX_SIZE, PAGE, RECORD, chunk_offset, entries_in,
+        entries_offset, first_chunk, group_of, groups, levels, node_offset, plain_size, stored_size,
     },
+    record::{Claim, Record, Version},
+    tree::{ALL_HOLES, Digest, node_digest},
 };
 use parking_lot::Mutex;
 use rustix::{

@@ -1,6 +1,12 @@
 //! The keys of a view, and the derivation of values that are random in a vault.
 
-use crate::format::{
+use crypto::{
+    integrity::{Integrity, IntegrityKey},
+    kdf::{FileKdf, FileKeys, subkey},
+    mac::{Mac, MacKey},
+    secret::Secret,
+};
+use format::{
     config::VaultConfig,
     dir_id::{DirId, DirIdKey},
     keys::{REVERSE, contents_key},
@@ -8,12 +14,6 @@ use crate::format::{
     name::NameKeys,
     record::KeyId,
     xattr::{NONCE, Owner, XattrKeys},
-};
-use crypto::{
-    integrity::{Integrity, IntegrityKey},
-    kdf::{FileKdf, FileKeys, subkey},
-    mac::{Mac, MacKey},
-    secret::Secret,
 };
 
 /// Customisation strings for values derived from the key of reverse views.

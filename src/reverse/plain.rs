@@ -2,7 +2,7 @@
 //! written. Excluded nodes do not exist here.
 
 use super::exclusions::Exclusions;
-use crate::format::name::NAME_MAX;
+use format::name::NAME_MAX;
 use rustix::{
     fs::{
         AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, StatVfs, fstat, fstatvfs, getxattr,

@@ -1,14 +1,14 @@
 //! Deterministic sealing of a group of chunks.
 
 use super::keys::SealKeys;
-use crate::format::{
-    entry::{Entry, SLOT, Slot},
-    layout::{CHUNK, chunk_len, entries_in, first_chunk},
-    tree::{Digest, leaf_digest},
-};
 use crypto::{
     chunk::{ChunkId, Nonce, Tag},
     tags::{Sealed, tags},
+};
+use format::{
+    entry::{Entry, SLOT, Slot},
+    layout::{CHUNK, chunk_len, entries_in, first_chunk},
+    tree::{Digest, leaf_digest},
 };
 use rustix::{
     fs::{SeekFrom, seek},

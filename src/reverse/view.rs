@@ -7,12 +7,10 @@ use super::{
     long_names::LongNames,
     plain::{CONFIG, Listed, Plain},
 };
-use crate::{
-    engine::CpuEngine,
-    format::{
-        layout::MAX_SIZE,
-        name::{CONFIG_COPY, CONFIG_FILE, Class, DIR_ID_NAME, SIDECAR, sidecar_name},
-    },
+use crate::engine::CpuEngine;
+use format::{
+    layout::MAX_SIZE,
+    name::{CONFIG_COPY, CONFIG_FILE, Class, DIR_ID_NAME, SIDECAR, sidecar_name},
 };
 use rustix::{
     fs::{FileType, Stat, StatVfs},

@@ -2,8 +2,8 @@
 //! Where the two differ, the mode is authoritative, because chmod(2) changes only the mode.
 
 use super::{Dir, Error, Kind, NewNode, OpenFile, Result, SetAttr, Stat, StoredName, Target, Vault};
-pub use crate::format::acl::Acl;
-use crate::format::{
+pub use format::acl::Acl;
+use format::{
     name::DIR_ID_NAME,
     xattr::{ACL_ACCESS, ACL_DEFAULT},
 };

@@ -2,10 +2,8 @@
 //! have left it, and then nobody can read it; or somebody blanked the header and may restore it.
 
 use super::names::random_name;
-use crate::{
-    format::name::ASIDE,
-    store::{BackingFile, DirFile, StoreDir},
-};
+use crate::store::{BackingFile, DirFile, StoreDir};
+use format::name::ASIDE;
 use std::{ffi::OsStr, io};
 
 /// Bytes copied at a time.

@@ -1,7 +1,7 @@
 //! Attributes of a node as an application sees them.
 
 use super::file::Stamp;
-use crate::format::{change_times::Moment, layout};
+use format::{change_times::Moment, layout};
 use rustix::fs::{FileType, Timespec, UTIME_NOW, UTIME_OMIT};
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -9,8 +9,9 @@ use super::{
     open_file::Key,
     process,
 };
-use crate::{format::name::DIR_ID_NAME, store::DirFile};
+use crate::store::DirFile;
 use crypto::secret::Secret;
+use format::name::DIR_ID_NAME;
 use rustix::fs::OFlags;
 use std::{ffi::OsStr, io, path::Path, sync::Arc};
 

@@ -8,10 +8,8 @@ use super::{
     names::NameOf,
     xattr_owner::special,
 };
-use crate::{
-    format::name::{ASIDE, Class, copied_from, is_removed_over_nfs},
-    store::is_dots,
-};
+use crate::store::is_dots;
+use format::name::{ASIDE, Class, copied_from, is_removed_over_nfs};
 use std::{
     ffi::{OsStr, OsString},
     fmt::Display,

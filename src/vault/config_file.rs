@@ -9,15 +9,13 @@ use super::{
     lock::{BETWEEN_TRIES, MOMENT},
     names::{NamesIn, names_in, temporary_name},
 };
-use crate::{
-    format::{
-        config::{ConfigError, TEXT_MAX, VaultConfig},
-        key_slot::SlotSecret,
-        name::{CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, LOCK_FILE, TEMPORARY},
-    },
-    store::{BackingFile, DirFile, Flock, Node, StoreDir, fsync},
-};
+use crate::store::{BackingFile, DirFile, Flock, Node, StoreDir, fsync};
 use crypto::secret::Secret;
+use format::{
+    config::{ConfigError, TEXT_MAX, VaultConfig},
+    key_slot::SlotSecret,
+    name::{CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, LOCK_FILE, TEMPORARY},
+};
 use rustix::fs::{FileType, FlockOperation, OFlags};
 use std::{
     ffi::{OsStr, OsString},

@@ -10,7 +10,7 @@ use super::{
     Time,
     open_file::{Key, OpenFile},
 };
-use crate::format::change_times::{ChangeTime, TIMES_MAX};
+use format::change_times::{ChangeTime, TIMES_MAX};
 use parking_lot::RwLock;
 use std::{collections::HashMap, os::fd::AsFd};
 

@@ -3,12 +3,10 @@
 //! synced, and an error in it never fails an operation.
 
 use super::{Vault, names::read_up_to};
-use crate::{
-    format::{
-        change_times::{ChangeTime, SEALED_MAX},
-        name::TIMES_FILE,
-    },
-    store::{BackingFile, DirFile},
+use crate::store::{BackingFile, DirFile};
+use format::{
+    change_times::{ChangeTime, SEALED_MAX},
+    name::TIMES_FILE,
 };
 use rustix::fs::OFlags;
 use std::{ffi::OsStr, io};

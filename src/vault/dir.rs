@@ -5,7 +5,8 @@ use super::{
     anchor::{Found, Identity},
     error::is_gone,
 };
-use crate::{format::dir_id::DirId, store::StoreDir};
+use crate::store::StoreDir;
+use format::dir_id::DirId;
 use rustix::io::Errno;
 use std::{
     ffi::{OsStr, OsString},

@@ -8,13 +8,11 @@ use super::{
     sharing::{Rule, holds},
     taken_id::TakenId,
 };
-use crate::{
-    format::{
-        dir_id::DirId,
-        layout,
-        name::{Class, DIR_ID_NAME, LONG, LOST, is_litter},
-    },
-    store::{BackingFile, DirFile, Flock, Listed, StoreDir},
+use crate::store::{BackingFile, DirFile, Flock, Listed, StoreDir};
+use format::{
+    dir_id::DirId,
+    layout,
+    name::{Class, DIR_ID_NAME, LONG, LOST, is_litter},
 };
 use rustix::{
     fs::{FileType, OFlags},

@@ -12,7 +12,8 @@ use super::{
     names::Place,
     sharing::{Rule, holds},
 };
-use crate::{format::name::DIR_ID_NAME, store::Flock};
+use crate::store::Flock;
+use format::name::DIR_ID_NAME;
 use rustix::{
     fs::{FlockOperation, OFlags, fstat},
     io::Errno,

@@ -2,16 +2,14 @@
 //! written before a rotation begins, and removed when it has ended. Items in an unreadable part of the
 //! list are not accepted.
 
-use crate::{
-    format::{
-        config::VaultConfig,
-        former_list::{BLOCK, ITEMS, Item, LIST_ID, ListId, ListKeys, Listed},
-        name::FORMER_LIST,
-    },
-    store::{BackingFile, DirFile, Node, StoreDir, fsync},
-};
+use crate::store::{BackingFile, DirFile, Node, StoreDir, fsync};
 use crypto::secret::Secret;
 use data_encoding::HEXLOWER;
+use format::{
+    config::VaultConfig,
+    former_list::{BLOCK, ITEMS, Item, LIST_ID, ListId, ListKeys, Listed},
+    name::FORMER_LIST,
+};
 use rustix::fs::OFlags;
 use std::{
     cmp::Ordering as Order,

@@ -5,14 +5,12 @@ use super::{
     config_file::{failed, in_place, put_both, read_text, write_temporary},
     names::temporary_name,
 };
-use crate::{
-    format::{
-        config::{ConfigError, Settings, VaultConfig},
-        dir_id::{DirId, DirIdKey},
-        key_slot::NewSlot,
-        name::{CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, LOCK_FILE, NameMode, TEMPORARY},
-    },
-    store::{DirFile, Flock, StoreDir},
+use crate::store::{DirFile, Flock, StoreDir};
+use format::{
+    config::{ConfigError, Settings, VaultConfig},
+    dir_id::{DirId, DirIdKey},
+    key_slot::NewSlot,
+    name::{CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, LOCK_FILE, NameMode, TEMPORARY},
 };
 use rustix::{
     fs::{FlockOperation, OFlags, StatVfsMountFlags},

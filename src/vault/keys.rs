@@ -3,7 +3,12 @@
 //! asking for one panics.
 
 use super::former_list::FormerList;
-use crate::format::{
+use crypto::{
+    AuthError,
+    kdf::{FileKdf, FileKeys},
+    secret::Secret,
+};
+use format::{
     change_times::ChangeTimesKey,
     config::{Settings, VaultConfig},
     dir_id::{DirId, DirIdKey},
@@ -13,11 +18,6 @@ use crate::format::{
     name::{NameError, NameKeys},
     record::{KeyId, RECORD},
     xattr::{Owner, XattrKeys},
-};
-use crypto::{
-    AuthError,
-    kdf::{FileKdf, FileKeys},
-    secret::Secret,
 };
 use parking_lot::RwLock;
 use std::sync::Arc;

@@ -2,7 +2,8 @@
 //! however deep the walk is.
 
 use super::{Dir, attr::key};
-use crate::{format::dir_id::DirId, store::StoreDir};
+use crate::store::StoreDir;
+use format::dir_id::DirId;
 use std::{io, sync::Arc};
 
 /// Number of levels kept open. Below them, the way back uses "..", which finds another directory if one

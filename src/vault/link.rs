@@ -6,12 +6,10 @@ use super::{
     Damage, Dir, Error, Kind, NewNode, Pin, Result, Stat, StoredName, Vault, make::just_made,
     names::read_up_to,
 };
-use crate::{
-    format::{
-        link::{self, LinkError, LongLink},
-        name::LINKS,
-    },
-    store::{BackingFile, DirFile, StoreDir},
+use crate::store::{BackingFile, DirFile, StoreDir};
+use format::{
+    link::{self, LinkError, LongLink},
+    name::LINKS,
 };
 use rustix::{
     fs::{FileType, OFlags},

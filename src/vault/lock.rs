@@ -18,10 +18,8 @@ use super::{
     lock_mark::{Mark, ONE, REST, SEVERAL},
     sharing::{Rule, holds},
 };
-use crate::{
-    format::name::{LOCK_FILE, RESERVED},
-    store::{BackingFile, DirFile, Flock, StoreDir},
-};
+use crate::store::{BackingFile, DirFile, Flock, StoreDir};
+use format::name::{LOCK_FILE, RESERVED};
 use parking_lot::Mutex;
 use rustix::{
     fs::{FlockOperation, OFlags},

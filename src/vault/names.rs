@@ -8,13 +8,11 @@ use super::{
     Dir, Error, Result, StoredName, Vault,
     keys::{KeyRing, Keys},
 };
-use crate::{
-    format::{
-        dir_id::DirId,
-        former_list::Listed as Accepted,
-        name::{Class, LONG, LOST, NameError, TEMPORARY, sidecar_name},
-    },
-    store::{BackingFile, DirFile, Listed, StoreDir},
+use crate::store::{BackingFile, DirFile, Listed, StoreDir};
+use format::{
+    dir_id::DirId,
+    former_list::Listed as Accepted,
+    name::{Class, LONG, LOST, NameError, TEMPORARY, sidecar_name},
 };
 use parking_lot::{Mutex, MutexGuard};
 use rustix::{

@@ -20,17 +20,17 @@ use super::{
 };
 use crate::{
     engine::{EngineChoice, Router},
-    format::{
-        config::{VAULT_ID, VaultConfig},
-        dir_id::DirId,
-        key_slot::SlotSecret,
-        layout,
-        name::{LISTS, NAME_MAX},
-        recovery_key::RecoveryKey,
-    },
     store::StoreDir,
 };
 use crypto::secret::Secret;
+use format::{
+    config::{VAULT_ID, VaultConfig},
+    dir_id::DirId,
+    key_slot::SlotSecret,
+    layout,
+    name::{LISTS, NAME_MAX},
+    recovery_key::RecoveryKey,
+};
 use parking_lot::{Mutex, ReentrantMutex, RwLock};
 use std::{
     collections::{HashMap, HashSet},

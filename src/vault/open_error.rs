@@ -1,12 +1,10 @@
 //! Why a vault does not open. Each message tells its reader what to do.
 
 use super::{AnchorError, Damage};
-use crate::{
-    engine::EngineError,
-    format::{
-        config::{ConfigError, VERSION},
-        key_slot::SlotKind,
-    },
+use crate::engine::EngineError;
+use format::{
+    config::{ConfigError, VERSION},
+    key_slot::SlotKind,
 };
 use std::{io, path::PathBuf};
 

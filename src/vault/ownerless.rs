@@ -4,7 +4,8 @@
 //! for it.
 
 use super::xattr_owner::common_name;
-use crate::{format::xattr::STORED_ACCESS, store::BackingFile};
+use crate::store::BackingFile;
+use format::xattr::STORED_ACCESS;
 use std::{ffi::OsStr, io};
 
 /// Permission bits of the group.

@@ -15,10 +15,8 @@ use super::{
     keys::Keys,
     names::{is_set_aside, read_opened, read_small},
 };
-use crate::{
-    format::name::{DIR_ID_NAME, LONG, sidecar_name},
-    store::{BackingFile, DirFile, Filesystem, StoreDir, fsync, is_dots},
-};
+use crate::store::{BackingFile, DirFile, Filesystem, StoreDir, fsync, is_dots};
+use format::name::{DIR_ID_NAME, LONG, sidecar_name};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::{
     fs::{FileType, OFlags},

@@ -11,14 +11,12 @@ use super::{
     lock::{Users, WriteLock},
     names::{NamesIn, is_link, names_in, random_name, read_small, temporary_name},
 };
-use crate::{
-    format::{
-        dir_id::{DIR_ID_FILE, DirId},
-        former_list::Listed as Accepted,
-        name::{ASIDE, Class, DIR_ID_NAME},
-        record::{RECORD, Record},
-    },
-    store::{BackingFile, DirFile, Listed, Node, StoreDir, fsync},
+use crate::store::{BackingFile, DirFile, Listed, Node, StoreDir, fsync};
+use format::{
+    dir_id::{DIR_ID_FILE, DirId},
+    former_list::Listed as Accepted,
+    name::{ASIDE, Class, DIR_ID_NAME},
+    record::{RECORD, Record},
 };
 use parking_lot::Mutex;
 use rustix::fs::{FileType, OFlags};

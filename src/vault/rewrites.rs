@@ -4,10 +4,8 @@ use super::{
     file::{Rewrite, Rewrites, Sectors},
     names::random_name,
 };
-use crate::{
-    format::{name::REWRITE, record::RECORD},
-    store::{BackingFile, DirFile, Listed, StoreDir},
-};
+use crate::store::{BackingFile, DirFile, Listed, StoreDir};
+use format::{name::REWRITE, record::RECORD};
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use std::{ffi::OsString, io, os::unix::ffi::OsStrExt, sync::Arc};

@@ -13,10 +13,8 @@ use super::{
     names::random_name,
     sharing::{Rule, holds},
 };
-use crate::{
-    format::name::{DIR_ID_NAME, TEMPORARY},
-    store::StoreDir,
-};
+use crate::store::StoreDir;
+use format::name::{DIR_ID_NAME, TEMPORARY};
 use std::{
     ffi::{OsStr, OsString},
     io,

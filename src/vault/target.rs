@@ -4,10 +4,8 @@ use super::{
     Dir, Error, Key, Kind, OpenFile, Result, SetAttr, SetTime, Stat, StoredName, Time, Vault,
     attr::{key, permissions, stamp},
 };
-use crate::{
-    format::link,
-    store::{Node, is_marked},
-};
+use crate::store::{Node, is_marked};
+use format::link;
 use rustix::{
     fs::{FileType, Stat as RawStat},
     io::Errno,

@@ -2,12 +2,10 @@
 //! the attribute.
 
 use super::{Error, Key, Kind, OpenFile, Result, Target, Vault, acl::AclKind, attr::key, keys::Keys};
-use crate::{
-    format::{
-        dir_id::DirId,
-        xattr::{Owner, PREFIX, SPECIAL, from_others, is_reserved, of_others},
-    },
-    store::Node,
+use crate::store::Node;
+use format::{
+    dir_id::DirId,
+    xattr::{Owner, PREFIX, SPECIAL, from_others, is_reserved, of_others},
 };
 use rustix::{
     fs::{FileType, Stat as RawStat, major, minor},

@@ -8,14 +8,14 @@ use crate::support::{
     ready,
     store::walk,
 };
+use format::{
+    entry::{ENTRY, Entry, SLOT},
+    layout,
+};
 use std::{
     fs::{self, OpenOptions},
     os::unix::fs::FileExt,
     path::Path,
-};
-use warpcrypt::format::{
-    entry::{ENTRY, Entry, SLOT},
-    layout,
 };
 
 const CHUNK: usize = 4096;

@@ -10,6 +10,7 @@ use crate::support::{
     ready, say,
     store::{by_inode, inode},
 };
+use format::layout;
 use rustix::io::Errno;
 use std::{
     fs::{self, File, OpenOptions},
@@ -18,7 +19,6 @@ use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
-use warpcrypt::format::layout;
 
 const CHUNK: usize = 4096;
 /// File size in bytes: two groups and a partial last chunk.

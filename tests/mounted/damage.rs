@@ -10,6 +10,7 @@ use crate::support::{
     ready,
     store::by_inode,
 };
+use format::layout::{CHUNK, GROUP0, chunk_offset, entries_offset, group_of, groups, node_offset};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -17,7 +18,6 @@ use std::{
     os::unix::fs::{FileExt, MetadataExt, symlink},
     path::{Path, PathBuf},
 };
-use warpcrypt::format::layout::{CHUNK, GROUP0, chunk_offset, entries_offset, group_of, groups, node_offset};
 
 /// Number of damaged files, and of intact ones.
 const DAMAGED: usize = 200;

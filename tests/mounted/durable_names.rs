@@ -6,6 +6,11 @@
 
 use crate::support::{say, waiting::NEVER};
 use crypto::{cipher::Cipher, integrity::Integrity};
+use format::{
+    config::Settings,
+    key_slot::{DEFAULT_COST, NewSlot, SlotSecret},
+    name::NameMode,
+};
 use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
@@ -15,14 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
-use warpcrypt::{
-    format::{
-        config::Settings,
-        key_slot::{DEFAULT_COST, NewSlot, SlotSecret},
-        name::NameMode,
-    },
-    vault::{Dir, NewNode, OpenError, OpenOptions, RenameMode, Target, Unlock, Vault},
-};
+use warpcrypt::vault::{Dir, NewNode, OpenError, OpenOptions, RenameMode, Target, Unlock, Vault};
 
 const KEY: &[u8] = b"0123456789abcdef";
 

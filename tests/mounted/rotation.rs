@@ -6,16 +6,16 @@ use crate::support::{
     ready,
     waiting::wait_for,
 };
+use format::{
+    config::VaultConfig,
+    dir_id::{DirId, DirIdKey},
+    key_slot::SlotSecret,
+};
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 use tempfile::TempDir;
-use warpcrypt::format::{
-    config::VaultConfig,
-    dir_id::{DirId, DirIdKey},
-    key_slot::SlotSecret,
-};
 
 const UNREADABLE: i32 = 41;
 const WRONG_KEY: i32 = 10;

@@ -10,9 +10,7 @@ use crypto::{
     secret::Secret,
     siv::SivKey,
 };
-use serde_json::Value;
-use std::{collections::BTreeSet, fmt::Debug, fs, path::Path};
-use warpcrypt::format::{
+use format::{
     change_times::{ChangeTime, ChangeTimesKey},
     config::{FORMER_MAX, FormerKey, SLOTS_MAX, Settings, TEXT_MAX, VaultConfig},
     dir_id::{DirId, DirIdKey},
@@ -30,6 +28,8 @@ use warpcrypt::format::{
     xattr::{Owner, XattrKeys},
     xattr_list::{ListOwner, XattrList},
 };
+use serde_json::Value;
+use std::{collections::BTreeSet, fmt::Debug, fs, path::Path};
 
 const DOCUMENT: &str = include_str!("../../docs/format.md");
 

@@ -7,6 +7,12 @@
 
 use crate::support::say;
 use crypto::{cipher::Cipher, integrity::Integrity, kdf::Argon2Cost};
+use format::{
+    config::Settings,
+    key_slot::{NewSlot, SlotSecret},
+    name::NameMode,
+    recovery_key::RecoveryKey,
+};
 use rustix::{fs::XattrFlags, io::Errno};
 use serde_json::{Map, Value, json};
 use std::{
@@ -19,15 +25,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use warpcrypt::{
-    format::{
-        config::Settings,
-        key_slot::{NewSlot, SlotSecret},
-        name::NameMode,
-        recovery_key::RecoveryKey,
-    },
-    vault::{Dir, NewNode, OpenOptions, Target, Unlock, Vault},
-};
+use warpcrypt::vault::{Dir, NewNode, OpenOptions, Target, Unlock, Vault};
 
 const PASSWORD: &[u8] = b"a password";
 const KEY_FILE: &[u8] = b"0123456789abcdef";

@@ -12,12 +12,12 @@ pub use values::{CacheArg, DurabilityArg, EngineArg, IoUringArg, duration};
 
 use crate::{
     engine,
-    format::name::NameMode,
     fuse::{self, Owners, Trust},
     reverse::Patterns,
 };
 use clap::{Args, Parser, Subcommand, value_parser};
 use crypto::{cipher::Cipher, integrity::Integrity};
+use format::name::NameMode;
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},

@@ -1,8 +1,8 @@
 //! The options for passwords and keys.
 
-use crate::format::key_slot::DEFAULT_COST;
 use clap::{Args, value_parser};
 use crypto::kdf::Argon2Cost;
+use format::key_slot::DEFAULT_COST;
 use std::path::PathBuf;
 
 /// Source of a password or key. Prompts if none is given.

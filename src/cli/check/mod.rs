@@ -21,12 +21,12 @@ use super::{
     unlocking, vaults,
 };
 use crate::{
-    format::name::{DIR_ID_NAME, LOCK_FILE},
     fuse::Reach,
     hash::{self, Vaulted},
     vault::{self, AnchorUse, Flaw, NewNode, OpenError, OpenOptions, Vault, WalkPath},
 };
 use data_encoding::HEXLOWER;
+use format::name::{DIR_ID_NAME, LOCK_FILE};
 use job::{Check, Nodes};
 use report::{Finding, Kind, Report};
 use resume::Saved;

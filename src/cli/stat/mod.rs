@@ -17,10 +17,10 @@ use super::{
     unheard::unheard,
 };
 use crate::{
-    format::printable::printable,
     fuse::{self, ControlCommand, ControlStatus, Patience},
     metrics::ATTRIBUTE,
 };
+use format::printable::printable;
 use rustix::{
     fs::{Mode, statvfs},
     io::Errno,

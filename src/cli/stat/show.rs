@@ -1,6 +1,7 @@
 //! A mount's numbers as text: totals since it was mounted, or differences since the previous output.
 
-use crate::{cli::progress::counted, format::printable::printable};
+use crate::cli::progress::counted;
+use format::printable::printable;
 use indicatif::{BinaryBytes, HumanDuration};
 use serde_json::Value;
 use std::{fmt::Write, time::Duration};

@@ -1,7 +1,7 @@
 //! Names created by copying: temporary names, and names of incomplete files.
 
-use crate::format::name::NAME_MAX;
 use crypto::random;
+use format::name::NAME_MAX;
 use std::{
     ffi::{OsStr, OsString},
     io,

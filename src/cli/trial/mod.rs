@@ -14,11 +14,9 @@ use super::{
     signals::Interrupt,
     tell, umount, vaults,
 };
-use crate::{
-    format::{config::Settings, key_slot::DEFAULT_COST, name::NameMode},
-    vault::{NewPlace, Unlock},
-};
+use crate::vault::{NewPlace, Unlock};
 use crypto::{cipher::Cipher, integrity::Integrity, random};
+use format::{config::Settings, key_slot::DEFAULT_COST, name::NameMode};
 use indicatif::{HumanBytes, ProgressBar};
 use serde_json::{Map, Value, json};
 use std::{

@@ -5,7 +5,8 @@
 //! nobody has changed the directory since it was read.
 
 use super::entry::{Identity, Salt};
-use crate::{format::dir_id::DirId, store::StoreDir};
+use crate::store::StoreDir;
+use format::dir_id::DirId;
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,

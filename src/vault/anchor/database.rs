@@ -4,11 +4,8 @@
 //! that, everything is written again, because a failed sync may have lost data.
 
 use super::entry::{BOUND, Identity, Salt, decode_bound, encode_bound};
-use crate::{
-    format::dir_id::{DirId, ID},
-    store::BackingFile,
-    vault::Bound,
-};
+use crate::{store::BackingFile, vault::Bound};
+use format::dir_id::{DirId, ID};
 use parking_lot::Mutex;
 use redb::{
     Builder, ReadTransaction, ReadableDatabase, ReadableTable, Table, TableDefinition, WriteTransaction,

@@ -1,12 +1,10 @@
 //! Entries of an anchor for names and for files' records, as bytes and as types.
 
-use crate::{
-    format::{
-        dir_id::DirId,
-        record::{KeyId, MAC_LEN},
-        xattr::SPECIAL,
-    },
-    vault::{Bound, Kind, Mismatch},
+use crate::vault::{Bound, Kind, Mismatch};
+use format::{
+    dir_id::DirId,
+    record::{KeyId, MAC_LEN},
+    xattr::SPECIAL,
 };
 
 /// A file's salt.

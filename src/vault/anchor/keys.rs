@@ -5,7 +5,6 @@
 //! key keeps its anchor.
 
 use super::entry::Salt;
-use crate::format::{config::VAULT_ID, dir_id::DirId, keys};
 use crypto::{
     cipher::Cipher,
     kdf::subkey,
@@ -13,6 +12,7 @@ use crypto::{
     secret::Secret,
     siv::SivKey,
 };
+use format::{config::VAULT_ID, dir_id::DirId, keys};
 use std::{
     ffi::{OsStr, OsString},
     io,

@@ -36,17 +36,15 @@ pub use error::AnchorError;
 pub use file::refuse_inside;
 
 use super::{Bound, Bounds, Dir, Error, Mismatch, RecordOrder, Refused, Result};
-use crate::{
-    format::{
-        config::{VAULT_ID, VaultConfig},
-        dir_id::DirId,
-    },
-    store::{BackingFile, Flock, StoreDir},
-};
+use crate::store::{BackingFile, Flock, StoreDir};
 use changes::{Changes, Looked, Settled};
 use crypto::secret::Secret;
 use database::{Database, DirState, Reader};
 use entry::Salt;
+use format::{
+    config::{VAULT_ID, VaultConfig},
+    dir_id::DirId,
+};
 use keys::AnchorKeys;
 use parking_lot::{Mutex, RwLock};
 use rules::{Rule, holds};

@@ -6,13 +6,13 @@ use super::{
     entry::{Found, Identity},
 };
 use crate::{
-    format::{dir_id::DirId, record::Record},
     store::{BackingFile, DirFile, Listed, Node},
     vault::{
         Bound, Dir, Error, File, Kind, OpenFile, Refused, Result, StoredName, Vault, attr::key,
         names::NameOf, xattr_owner::special,
     },
 };
+use format::{dir_id::DirId, record::Record};
 use rustix::{
     fs::{FileType, OFlags},
     io::Errno,

@@ -1,9 +1,7 @@
 //! The newest record of a file that is known to be durable, for a keeper outside the store.
 
-use crate::{
-    format::record::{KeyId, MAC_LEN, RECORD, Record},
-    vault::Result,
-};
+use crate::vault::Result;
+use format::record::{KeyId, MAC_LEN, RECORD, Record};
 
 /// Identifies a commit record: its file's key, its position in the order of that file's records, and its
 /// MAC.

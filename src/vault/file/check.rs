@@ -2,11 +2,9 @@
 //! under slots that no root has proven.
 
 use super::{File, record::Identity};
-use crate::{
-    format::{entry::Slot, layout},
-    vault::Result,
-};
+use crate::vault::Result;
 use crypto::chunk::{CHUNK, ChunkId};
+use format::{entry::Slot, layout};
 
 impl File {
     /// Checks that the stored file has the length that its record implies.

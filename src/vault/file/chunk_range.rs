@@ -1,7 +1,7 @@
 //! Ranges of chunks, and the parts of chunks that a byte range covers.
 
-use crate::format::layout;
 use crypto::chunk::CHUNK;
+use format::layout;
 use std::ops::Range;
 
 /// A range of chunk indices.

@@ -16,14 +16,12 @@ use super::{
     recover::Header,
     state::{Fault, State},
 };
-use crate::{
-    format::{layout, record::Record},
-    vault::{
-        Error, Result, Time,
-        sharing::{Rule, holds},
-        sync::Mutex,
-    },
+use crate::vault::{
+    Error, Result, Time,
+    sharing::{Rule, holds},
+    sync::Mutex,
 };
+use format::{layout, record::Record};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,

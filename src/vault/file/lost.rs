@@ -8,13 +8,11 @@ use super::{
     recover::Header,
     state::{Fault, State},
 };
-use crate::{
-    format::layout,
-    vault::{
-        Error, Result,
-        sharing::{Rule, holds},
-    },
+use crate::vault::{
+    Error, Result,
+    sharing::{Rule, holds},
 };
+use format::layout;
 use rustix::io::Errno;
 use std::io;
 

@@ -1,11 +1,11 @@
 //! A file's keys, and the two record sectors, which determine its current version.
 
 use super::bound::Bound;
-use crate::format::{
+use crypto::{kdf::FileKeys, traces};
+use format::{
     layout,
     record::{KeyId, RECORD},
 };
-use crypto::{kdf::FileKeys, traces};
 use std::sync::Arc;
 
 /// A file's keys and their origin.

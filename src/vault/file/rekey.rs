@@ -13,12 +13,12 @@ use super::{
     state::{Fault, State},
 };
 use crate::{
-    format::{
-        record::{RECORD, Record, RecordError},
-        tree::Digest,
-    },
     store::BackingFile,
     vault::{Damage, Result, keys::ContentKeys},
+};
+use format::{
+    record::{RECORD, Record, RecordError},
+    tree::Digest,
 };
 use std::{ffi::OsString, io, ops::Range, sync::Arc};
 
@@ -302,11 +302,9 @@ fn clear(store: &dyn BackingFile, range: Range<u64>, piece: &mut [u8]) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        format::record::{Claim, KeyId, Version},
-        vault::file::rules::break_rule,
-    };
+    use crate::vault::file::rules::break_rule;
     use crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
+    use format::record::{Claim, KeyId, Version};
 
     fn kdf(byte: u8) -> FileKdf {
         FileKdf::new(Secret::new_with(|key| key.fill(byte)), Cipher::Aes128, Integrity::TurboShake128x4)

@@ -1,10 +1,8 @@
 //! Reads all parts of a file that verify, and reports those that do not.
 
 use super::File;
-use crate::{
-    format::layout,
-    vault::{Error, Result},
-};
+use crate::vault::{Error, Result};
+use format::layout;
 use std::{io, ops::Range};
 
 /// Bytes read at once, enough to keep the engine busy on all cores.

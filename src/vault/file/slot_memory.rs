@@ -1,6 +1,6 @@
 //! Limits the number of leaves of slots in memory over all files.
 
-use crate::format::{entry::Entry, layout};
+use format::{entry::Entry, layout};
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},

@@ -6,7 +6,8 @@
 //! accepted (`write::reserve`).
 
 use super::Buffered;
-use crate::{format::layout, vault::sync::Mutex};
+use crate::vault::sync::Mutex;
+use format::layout;
 use std::{
     io,
     sync::{

@@ -10,13 +10,11 @@ use super::{
     rules::{Rule, holds},
     tree::Tree,
 };
-use crate::{
-    format::{
-        entry::EPOCH_LIMIT,
-        record::{Between, Claim, Version},
-        tree::ALL_HOLES,
-    },
-    vault::{Damage, Error, Result, Time},
+use crate::vault::{Damage, Error, Result, Time};
+use format::{
+    entry::EPOCH_LIMIT,
+    record::{Between, Claim, Version},
+    tree::ALL_HOLES,
 };
 use std::{
     collections::{BTreeSet, VecDeque},

@@ -2,7 +2,6 @@
 //! the same one.
 
 use crate::{
-    format::xattr::{Owner, of_others},
     store::Node,
     vault::{
         Result,
@@ -10,6 +9,7 @@ use crate::{
         xattr_owner::{common_name, is_other},
     },
 };
+use format::xattr::{Owner, of_others};
 use rustix::{fs::XattrFlags, io::Errno};
 use std::{
     ffi::{OsStr, OsString},

@@ -4,14 +4,6 @@
 
 use super::{Step, read_up_to};
 use crate::{
-    format::{
-        config::VaultConfig,
-        former_list::{Item, ListKeys, Listed as Kind},
-        link::LONG_MAX,
-        name::{DIR_ID_NAME, LINKS, LISTS},
-        record::{RECORD, Record, RecordError},
-        xattr_list::SEALED_MAX,
-    },
     store::{DirFile, Listed, Node, StoreDir},
     vault::{
         Dir, Result, StoredName, Vault,
@@ -23,6 +15,14 @@ use crate::{
     },
 };
 use crypto::secret::Secret;
+use format::{
+    config::VaultConfig,
+    former_list::{Item, ListKeys, Listed as Kind},
+    link::LONG_MAX,
+    name::{DIR_ID_NAME, LINKS, LISTS},
+    record::{RECORD, Record, RecordError},
+    xattr_list::SEALED_MAX,
+};
 use rustix::fs::{FileType, OFlags};
 use std::{
     ffi::{OsStr, OsString},

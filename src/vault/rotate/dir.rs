@@ -7,12 +7,6 @@
 
 use super::attributes::{self, BothKeys};
 use crate::{
-    format::{
-        dir_id::DirId,
-        link::LongLink,
-        name::{Class, DIR_ID_NAME},
-        xattr::Owner,
-    },
     store::{Listed, Node},
     vault::{
         Dir, Error, Result, StoredName, Vault,
@@ -21,6 +15,12 @@ use crate::{
         names::{read_small, temporary_name},
         xattr_owner::special,
     },
+};
+use format::{
+    dir_id::DirId,
+    link::LongLink,
+    name::{Class, DIR_ID_NAME},
+    xattr::Owner,
 };
 use rustix::{
     fs::{FileType, Stat, Timespec},
@@ -346,5 +346,5 @@ fn set_times(node: &Node, stat: &Stat) -> io::Result<()> {
 }
 
 fn sidecar_of(stored: &OsStr) -> OsString {
-    OsString::from_vec(crate::format::name::sidecar_name(stored.as_bytes()))
+    OsString::from_vec(format::name::sidecar_name(stored.as_bytes()))
 }

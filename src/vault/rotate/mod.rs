@@ -23,17 +23,15 @@ use super::{
     keys::Keys,
     names::{NameOf, read_up_to, temporary_name},
 };
-use crate::{
-    format::{
-        config::VaultConfig,
-        former_list::Listed as Accepted,
-        link::LONG_MAX,
-        name::{ASIDE, LINKS},
-        record::{RECORD, Record, RecordError},
-    },
-    store::{BackingFile, DirFile, Listed, Node, StoreDir},
-};
+use crate::store::{BackingFile, DirFile, Listed, Node, StoreDir};
 use crypto::secret::Secret;
+use format::{
+    config::VaultConfig,
+    former_list::Listed as Accepted,
+    link::LONG_MAX,
+    name::{ASIDE, LINKS},
+    record::{RECORD, Record, RecordError},
+};
 use rustix::fs::{FlockOperation, OFlags};
 use std::{
     ffi::{OsStr, OsString},

@@ -18,11 +18,9 @@ use super::{
     sharing::{Rule, holds},
     sync::{Condvar, Mutex},
 };
-use crate::{
-    format::change_times::ChangeTime,
-    store::{BackingFile, DirFile},
-};
+use crate::store::{BackingFile, DirFile};
 use flusher::Hurry;
+use format::change_times::ChangeTime;
 use std::{
     collections::HashMap,
     io,

@@ -2,11 +2,9 @@
 //! can be in.
 
 use super::{anchor::open_anchored, rotate::begin_at, *};
-use crate::{
-    format::change_times::ChangeTimesKey,
-    vault::{SetAttr, Target, Time, open_file::OpenFile},
-};
+use crate::vault::{SetAttr, Target, Time, open_file::OpenFile};
 use crypto::secret::Secret;
+use format::change_times::ChangeTimesKey;
 use std::{os::unix::fs::MetadataExt, time::Duration};
 
 const TIMES: &str = "warpcrypt.times";

@@ -1,12 +1,10 @@
 //! Concurrent changes of the configuration, and leftovers of interrupted ones.
 
 use super::{Fixture, KEY, TempDir, open, rotate::list_at, settings, slot, unlock};
-use crate::{
-    format::{
-        key_slot::{NewSlot, SlotSecret},
-        name::NameMode,
-    },
-    vault::{NewPlace, OpenError, OpenOptions, Unlock, Vault},
+use crate::vault::{NewPlace, OpenError, OpenOptions, Unlock, Vault};
+use format::{
+    key_slot::{NewSlot, SlotSecret},
+    name::NameMode,
 };
 use std::{path::Path, time::Duration};
 

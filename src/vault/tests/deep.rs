@@ -3,10 +3,10 @@
 
 use super::*;
 use crate::{
-    format::{dir_id::DirId, name::DIR_ID_NAME},
     store::{BackingFile, DirFile, StoreDir},
     vault::{AnchorUse, Rotated},
 };
+use format::{dir_id::DirId, name::DIR_ID_NAME};
 use rustix::fs::FileType;
 
 /// Distance in levels between second directories, to which a walk has to climb back.

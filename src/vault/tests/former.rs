@@ -4,10 +4,8 @@ use super::{
     rotate::{begin, copy_tree, everything, furnish, list_at, prepare_at, rotate, without_times},
     *,
 };
-use crate::{
-    format::dir_id::{DirId, DirIdKey},
-    vault::{Begun, OpenError, Rotated, Step},
-};
+use crate::vault::{Begun, OpenError, Rotated, Step};
+use format::dir_id::{DirId, DirIdKey};
 
 fn flip(path: &Path, at: usize) {
     let mut bytes = std::fs::read(path).unwrap();

@@ -31,12 +31,12 @@ pub(crate) use anchor::open_anchored;
 pub(crate) use sharing::{new_vault, share};
 
 use super::{Dir, Error, Kind, NewNode, OpenOptions, RenameMode, Result, Stat, StoredName, Unlock, Vault};
-use crate::format::{
+use crypto::{cipher::Cipher, integrity::Integrity};
+use format::{
     config::Settings,
     key_slot::{DEFAULT_COST, NewSlot, SlotSecret},
     name::NameMode,
 };
-use crypto::{cipher::Cipher, integrity::Integrity};
 use rustix::io::Errno;
 use std::{
     ffi::{OsStr, OsString},

@@ -1,8 +1,6 @@
 use super::*;
-use crate::{
-    format::name::SIDECAR,
-    vault::{Origin, Target},
-};
+use crate::vault::{Origin, Target};
+use format::name::SIDECAR;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 const SCRIPTS: [&str; 10] = [

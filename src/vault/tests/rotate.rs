@@ -5,11 +5,9 @@ use super::{
     users::{as_user, as_user_again, directory, fixture},
     *,
 };
-use crate::{
-    format::{config::VaultConfig, master_secret::MasterSecret},
-    vault::{Begun, OpenError, OpenFile, Rotated, SetAttr, Step, Target, Time},
-};
+use crate::vault::{Begun, OpenError, OpenFile, Rotated, SetAttr, Step, Target, Time};
 use crypto::secret::Secret;
+use format::{config::VaultConfig, master_secret::MasterSecret};
 use std::collections::BTreeMap;
 
 const LONG: usize = 200;

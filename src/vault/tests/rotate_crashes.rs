@@ -43,8 +43,7 @@ fn copied(from: &Path) -> TempDir {
 
 /// Begins a rotation or continues it, as `key rotate` does, until it ends or fails.
 fn go_on(path: &Path) -> std::result::Result<(), OpenError> {
-    let failed =
-        |e: Error| OpenError::Config(crate::format::config::ConfigError::Damaged { what: e.to_string() });
+    let failed = |e: Error| OpenError::Config(format::config::ConfigError::Damaged { what: e.to_string() });
     let vault = Vault::open(path, &unlock(), OpenOptions::default())?;
     if !vault.is_rotating() {
         let (present, id, former) = Vault::unlock_config(path, &unlock())?;

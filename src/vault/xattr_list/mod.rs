@@ -9,12 +9,12 @@ mod on_store;
 mod rules;
 
 use super::{Damage, Error, Result, names::temporary_name};
-use crate::format::{
+use crypto::AuthError;
+use format::{
     name::LISTS,
     xattr::XattrKeys,
     xattr_list::{ListOwner, NAMES_MAX, XattrList},
 };
-use crypto::AuthError;
 use rules::{Rule, holds};
 use rustix::{fs::XattrFlags, io::Errno};
 use std::{

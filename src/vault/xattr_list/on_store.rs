@@ -3,12 +3,6 @@
 
 use super::{Attribute, Attributes, Places};
 use crate::{
-    format::{
-        former_list::Listed as Accepted,
-        name::{DIR_ID_NAME, LISTS},
-        xattr::{STORED_NAMES_MAX, name_len_at_most},
-        xattr_list::{ListOwner, SEALED_MAX, XattrList},
-    },
     store::{BackingFile, DirFile, Node, StoreDir, fsync},
     vault::{
         Dir, Error, Kind, Result, Target, Vault,
@@ -16,6 +10,12 @@ use crate::{
         names::{read_opened, read_up_to},
         xattr_owner::Identity,
     },
+};
+use format::{
+    former_list::Listed as Accepted,
+    name::{DIR_ID_NAME, LISTS},
+    xattr::{STORED_NAMES_MAX, name_len_at_most},
+    xattr_list::{ListOwner, SEALED_MAX, XattrList},
 };
 use parking_lot::RwLockReadGuard;
 use rustix::{

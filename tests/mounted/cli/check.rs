@@ -8,6 +8,7 @@ use crate::{
         ready,
     },
 };
+use format::layout::{CHUNK, chunk_offset, entries_offset, node_offset, stored_size};
 use rustix::{
     fs::XattrFlags,
     io::Errno,
@@ -22,7 +23,6 @@ use std::{
     thread::sleep,
     time::Duration,
 };
-use warpcrypt::format::layout::{CHUNK, chunk_offset, entries_offset, node_offset, stored_size};
 
 pub fn check(vault: &Vault, more: &[&str]) -> Command {
     let mut command = Vault::program();

@@ -220,7 +220,7 @@ fn copies_and_listings() {
     // Two files are damaged: one partially, one completely.
     let [part, whole] = ["one", "two"].map(|name| stored(&vault, name));
     let file = fs::OpenOptions::new().read(true).write(true).open(part).expect("open");
-    file.write_all_at(b"damage", warpcrypt::format::layout::chunk_offset(3)).expect("write");
+    file.write_all_at(b"damage", format::layout::chunk_offset(3)).expect("write");
     fs::write(whole, [7; 5000]).expect("write");
     fs::write(vault.store.join(odd()), "stray").expect("write");
     let target = vault.place_path().join(odd());

@@ -5,13 +5,13 @@ use crate::{
     cli::check::{check, filled, findings, flip, stored},
     support::{command::run, mounted::Vault, ready},
 };
+use format::layout::CHUNK;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use std::{
     fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
 };
-use warpcrypt::format::layout::CHUNK;
 
 fn set(path: &Path, name: &str, value: &[u8]) {
     setxattr(path, name, value, XattrFlags::empty()).expect("setxattr");

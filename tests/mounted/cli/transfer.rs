@@ -13,6 +13,7 @@ use crate::{
         waiting::wait_for_handlers,
     },
 };
+use format::layout::{CHUNK, chunk_offset, entries_offset, first_chunk, group_of};
 use rustix::{
     fs::{CWD, FileType, Mode, XattrFlags, listxattr, mknodat, setxattr},
     process::{Pid, Signal, kill_process},
@@ -29,7 +30,6 @@ use std::{
     process::Command,
     time::Duration,
 };
-use warpcrypt::format::layout::{CHUNK, chunk_offset, entries_offset, first_chunk, group_of};
 
 const CIPHER: &str = "aes-256-ctr";
 /// Number of files in the tree whose copy is interrupted.

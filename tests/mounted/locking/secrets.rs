@@ -8,6 +8,10 @@ use crypto::{
     mac::{Mac, MacKey},
     secret::Secret,
 };
+use format::{
+    keys::{self, contents_key},
+    record::{RECORD, Record},
+};
 use rustix::process::Pid;
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,13 +19,7 @@ use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
-use warpcrypt::{
-    format::{
-        keys::{self, contents_key},
-        record::{RECORD, Record},
-    },
-    vault::{Unlock, Vault as Open},
-};
+use warpcrypt::vault::{Unlock, Vault as Open};
 
 /// Bytes read at once.
 const PIECE: usize = 4 << 20;

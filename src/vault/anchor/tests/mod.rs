@@ -6,16 +6,16 @@ mod locked;
 
 use super::{Anchor, Anew, Owner, database::DirState};
 use crate::{
-    format::{
-        config::{Settings, VaultConfig},
-        dir_id::DirId,
-        key_slot::{DEFAULT_COST, NewSlot, SlotSecret},
-        name::NameMode,
-    },
     store::{Failure, FaultyFile},
     vault::{Unlock, Vault},
 };
 use crypto::{cipher::Cipher, integrity::Integrity, secret::Secret};
+use format::{
+    config::{Settings, VaultConfig},
+    dir_id::DirId,
+    key_slot::{DEFAULT_COST, NewSlot, SlotSecret},
+    name::NameMode,
+};
 use std::{path::Path, sync::Arc, sync::atomic::Ordering};
 
 const KEY: &[u8] = b"0123456789abcdef";

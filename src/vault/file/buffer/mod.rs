@@ -7,9 +7,10 @@ mod plain;
 mod shared;
 
 use super::chunk_range::ChunkRange;
-use crate::{engine::Buffer, format::layout};
+use crate::engine::Buffer;
 use crypto::chunk::CHUNK;
 use extent::Length;
+use format::layout;
 use shared::Streamed;
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -2,11 +2,6 @@
 
 use crate::{
     engine::Batch,
-    format::{
-        entry::{Entry, Slot},
-        layout,
-        record::Version,
-    },
     vault::{
         Result,
         file::{
@@ -20,6 +15,11 @@ use crate::{
     },
 };
 use crypto::chunk::ChunkId;
+use format::{
+    entry::{Entry, Slot},
+    layout,
+    record::Version,
+};
 use std::collections::BTreeSet;
 
 impl File {

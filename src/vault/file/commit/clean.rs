@@ -1,18 +1,16 @@
 //! Steps towards a clean record. The caller syncs between them, so that one sync can serve many files.
 
-use crate::{
-    format::{layout, record::Claim},
-    vault::{
-        Result,
-        file::{
-            File,
-            bound::Bound,
-            record::OnDisk,
-            rules::{Rule, holds},
-            state::State,
-        },
+use crate::vault::{
+    Result,
+    file::{
+        File,
+        bound::Bound,
+        record::OnDisk,
+        rules::{Rule, holds},
+        state::State,
     },
 };
+use format::{layout, record::Claim};
 
 /// A step of one file towards a clean record. It is void if the file has changed since.
 #[derive(Debug, Clone, Copy)]

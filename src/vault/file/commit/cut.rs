@@ -1,24 +1,22 @@
 //! Truncation of the flushed version, which uses its own epoch.
 
 use super::assign::set_slots;
-use crate::{
-    format::{
-        entry::{ENTRY, Slot},
-        layout,
-        record::Version,
-    },
-    vault::{
-        Result,
-        file::{
-            File,
-            damage::damaged_chunk,
-            record::Identity,
-            rules::{Rule, holds},
-            state::State,
-        },
+use crate::vault::{
+    Result,
+    file::{
+        File,
+        damage::damaged_chunk,
+        record::Identity,
+        rules::{Rule, holds},
+        state::State,
     },
 };
 use crypto::chunk::ChunkId;
+use format::{
+    entry::{ENTRY, Slot},
+    layout,
+    record::Version,
+};
 
 impl File {
     /// Truncates the flushed version to `size`, which must be smaller.

@@ -1,18 +1,16 @@
 //! Commit: makes the flushed version durable and the new base.
 
-use crate::{
-    format::record::Version,
-    vault::{
-        Result,
-        file::{
-            File,
-            commit::SyncKind,
-            record::OnDisk,
-            rules::{Rule, holds},
-            state::State,
-        },
+use crate::vault::{
+    Result,
+    file::{
+        File,
+        commit::SyncKind,
+        record::OnDisk,
+        rules::{Rule, holds},
+        state::State,
     },
 };
+use format::record::Version;
 
 impl File {
     /// Makes everything flushed durable. Syncs even if nothing was flushed, because recovery may have

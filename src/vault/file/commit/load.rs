@@ -2,7 +2,6 @@
 
 use crate::{
     engine::{Batch, Buffer, ChunkJob, Op},
-    format::layout,
     vault::{
         Result,
         file::{
@@ -20,6 +19,7 @@ use crypto::{
     chunk::{CHUNK, ChunkId},
     random,
 };
+use format::layout;
 
 /// The chunks of a write, each list ascending.
 #[derive(Default)]

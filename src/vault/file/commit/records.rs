@@ -1,19 +1,17 @@
 //! Shared by the ways of writing: keys, records, epochs, syncs and the modification time.
 
-use crate::{
-    format::record::{Claim, KeyId, Record, Version},
-    vault::{
-        Error, Result, Time,
-        file::{
-            File,
-            record::{Identity, NewRecord},
-            rules::{Rule, holds},
-            state::{Fault, State, wrong_length},
-            tree::Source,
-        },
+use crate::vault::{
+    Error, Result, Time,
+    file::{
+        File,
+        record::{Identity, NewRecord},
+        rules::{Rule, holds},
+        state::{Fault, State, wrong_length},
+        tree::Source,
     },
 };
 use crypto::random;
+use format::record::{Claim, KeyId, Record, Version};
 use std::sync::Arc;
 
 /// Scope of a sync.

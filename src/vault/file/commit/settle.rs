@@ -2,7 +2,6 @@
 
 use crate::{
     engine::{Batch, ChunkJob},
-    format::layout,
     vault::{
         Error, Result,
         file::{
@@ -14,6 +13,7 @@ use crate::{
         },
     },
 };
+use format::layout;
 
 impl File {
     /// Ends the first write. If it failed, it and all writes behind it return their chunks to the buffer.

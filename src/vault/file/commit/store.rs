@@ -6,13 +6,13 @@
 use super::writes::Writes;
 use crate::{
     engine::ChunkJob,
-    format::layout,
     vault::file::{
         File,
         in_flight::{Assigned, Ended, Outcome, Payload, Plan, Stage},
         rules::{Rule, holds},
     },
 };
+use format::layout;
 use std::io;
 
 /// The point at which storing a version failed.

@@ -2,19 +2,17 @@
 //! reserves space for it.
 
 use super::all_changed;
-use crate::{
-    format::{entry::Entry, layout},
-    vault::{
-        Error, Result,
-        file::{
-            File,
-            commit::Changed,
-            record::OnDisk,
-            state::{Fault, State},
-        },
+use crate::vault::{
+    Error, Result,
+    file::{
+        File,
+        commit::Changed,
+        record::OnDisk,
+        state::{Fault, State},
     },
 };
 use crypto::chunk::CHUNK;
+use format::{entry::Entry, layout};
 use std::ops::Range;
 
 /// Maximum ranges to reserve in the store; each takes a call.

@@ -1,19 +1,17 @@
 //! Full extents: each starts on its way to the store while the next one fills.
 
 use super::{growing_end, size_with};
-use crate::{
-    format::layout,
-    vault::{
-        Result,
-        file::{
-            Durability, File,
-            buffer::{EXTENTS, Extent},
-            commit::{Changed, MOST_IN_FLIGHT},
-            rules::{Rule, holds},
-            state::State,
-        },
+use crate::vault::{
+    Result,
+    file::{
+        Durability, File,
+        buffer::{EXTENTS, Extent},
+        commit::{Changed, MOST_IN_FLIGHT},
+        rules::{Rule, holds},
+        state::State,
     },
 };
+use format::layout;
 use std::sync::{Arc, atomic::Ordering};
 
 /// While other writes are in flight, full extents of up to this many bytes wait to share one sync.

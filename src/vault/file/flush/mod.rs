@@ -15,7 +15,8 @@ use super::{
     rules::{Rule, holds},
     state::State,
 };
-use crate::{format::layout, vault::Result};
+use crate::vault::Result;
+use format::layout;
 
 impl File {
     /// Flushes everything buffered or in flight.

@@ -1,21 +1,19 @@
 //! Individually buffered chunks, which are flushed once there are many of them.
 
 use super::growing_end;
-use crate::{
-    format::layout,
-    vault::{
-        Result,
-        file::{
-            File,
-            buffer::Extent,
-            commit::Changed,
-            in_flight::InFlight,
-            rules::{Rule, holds},
-            state::State,
-        },
+use crate::vault::{
+    Result,
+    file::{
+        File,
+        buffer::Extent,
+        commit::Changed,
+        in_flight::InFlight,
+        rules::{Rule, holds},
+        state::State,
     },
 };
 use crypto::chunk::CHUNK;
+use format::layout;
 use std::sync::{Arc, atomic::Ordering};
 
 /// Bytes of them in one file that are worth flushing once all files together have used their share of the

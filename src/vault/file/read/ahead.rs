@@ -4,13 +4,11 @@
 //! This module neither touches the store nor opens windows.
 
 use super::window::{ReadAheadMemory, Window};
-use crate::{
-    format::layout,
-    vault::file::{
-        chunk_range::chunks_of,
-        rules::{Rule, holds},
-    },
+use crate::vault::file::{
+    chunk_range::chunks_of,
+    rules::{Rule, holds},
 };
+use format::layout;
 use std::{
     ops::Range,
     sync::{Arc, atomic::Ordering},

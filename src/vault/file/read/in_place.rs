@@ -3,7 +3,6 @@
 
 use crate::{
     engine::ChunkJob,
-    format::layout,
     metrics::{self, Activity},
     vault::{
         Result,
@@ -14,6 +13,7 @@ use crypto::{
     chunk::{CHUNK, ChunkKeys},
     tags::Opened,
 };
+use format::layout;
 
 /// Minimum chunks of a portion, if available: two of the widest vectors. A portion never exceeds one
 /// group.

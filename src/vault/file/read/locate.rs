@@ -1,25 +1,23 @@
 //! Finds the content of a chunk: in the buffer, in the store under a slot, or nowhere, in which case it
 //! reads as zeros.
 
-use crate::{
-    format::{
-        entry::{Entry, Slot},
-        layout,
+use crate::vault::{
+    Result,
+    file::{
+        File,
+        chunk_range::ChunkRange,
+        damage::damaged_chunk,
+        rules::{Rule, holds},
+        state::State,
+        tree::current,
     },
-    vault::{
-        Result,
-        file::{
-            File,
-            chunk_range::ChunkRange,
-            damage::damaged_chunk,
-            rules::{Rule, holds},
-            state::State,
-            tree::current,
-        },
-        sync::RwLockReadGuard,
-    },
+    sync::RwLockReadGuard,
 };
 use crypto::chunk::ChunkId;
+use format::{
+    entry::{Entry, Slot},
+    layout,
+};
 use std::ops::Range;
 
 /// A read of at least `LONG` chunks also loads the slots of the next `ALONG` groups (8 MiB). A reader of

@@ -19,8 +19,9 @@ use super::{
     File,
     rules::{Rule, holds},
 };
-use crate::{format::layout, vault::Result};
+use crate::vault::Result;
 use crypto::chunk::CHUNK;
+use format::layout;
 use large::PlainRange;
 use request::Request;
 use std::sync::Arc;

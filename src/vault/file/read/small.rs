@@ -2,7 +2,6 @@
 //! and opened in place.
 
 use crate::{
-    format::{entry::Slot, layout},
     metrics::{self, Activity},
     vault::{
         Result,
@@ -19,6 +18,7 @@ use crypto::{
     chunk::{ChunkId, ChunkKeys},
     tags::Opened,
 };
+use format::{entry::Slot, layout};
 use std::{io::IoSliceMut, ops::Range};
 
 /// A chunk in the store, and the part of it that is wanted.

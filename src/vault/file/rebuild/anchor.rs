@@ -1,14 +1,12 @@
 //! Identifies a damaged file: the salt of its keys, and the record that still authenticates.
 
 use super::{File, Identity, entries_below};
-use crate::{
-    format::{
-        entry::{EPOCH_LIMIT, Entry},
-        layout,
-        record::{RECORD, Record},
-        tree::Digest,
-    },
-    vault::Result,
+use crate::vault::Result;
+use format::{
+    entry::{EPOCH_LIMIT, Entry},
+    layout,
+    record::{RECORD, Record},
+    tree::Digest,
 };
 use std::sync::Arc;
 

@@ -2,13 +2,11 @@
 //! record or the length can then be wrong.
 
 use super::{Anchor, File, Identity, Patches, Plan, Rebuilt, entries_below, patch_group};
-use crate::{
-    format::{
-        layout,
-        record::Version,
-        tree::{Digest, leaf_digest},
-    },
-    vault::{Result, file::tree::RootBuilder},
+use crate::vault::{Result, file::tree::RootBuilder};
+use format::{
+    layout,
+    record::Version,
+    tree::{Digest, leaf_digest},
 };
 
 impl File {

@@ -14,15 +14,15 @@ mod salvage;
 
 use super::{Context, File, record::Identity, tree::decode_entries};
 use crate::{
-    format::{
-        entry::{ENTRY, Entry, Slot},
-        layout,
-        record::{Claim, Record, Version},
-    },
     store::BackingFile,
     vault::{Error, Result},
 };
 use anchor::Anchor;
+use format::{
+    entry::{ENTRY, Entry, Slot},
+    layout,
+    record::{Claim, Record, Version},
+};
 use std::{io, sync::Arc};
 
 /// Result of rebuilding a damaged file.

@@ -6,14 +6,12 @@
 //! that nobody wrote.
 
 use super::{Anchor, File, Patches, Plan, Rebuilt, entries_below, patch_group};
-use crate::{
-    format::{
-        entry::{Entry, Slot},
-        layout,
-        record::Version,
-        tree::{ALL_HOLES, Digest, leaf_digest, node_digest},
-    },
-    vault::{Damage, Result, file::tree::read_entries},
+use crate::vault::{Damage, Result, file::tree::read_entries};
+use format::{
+    entry::{Entry, Slot},
+    layout,
+    record::Version,
+    tree::{ALL_HOLES, Digest, leaf_digest, node_digest},
 };
 use std::ops::Range;
 

@@ -5,20 +5,18 @@
 //! both verify. Only a root tells which slots belong together.
 
 use super::{Dirty, File, Proven, indexed};
-use crate::{
-    format::{
-        entry::Slot,
-        layout,
-        record::{Recovery, Version},
+use crate::vault::{
+    Damage, Result,
+    file::{
+        record::Identity,
+        rules::{Rule, holds},
+        tree::{Recovered, read_entries},
     },
-    vault::{
-        Damage, Result,
-        file::{
-            record::Identity,
-            rules::{Rule, holds},
-            tree::{Recovered, read_entries},
-        },
-    },
+};
+use format::{
+    entry::Slot,
+    layout,
+    record::{Recovery, Version},
 };
 
 /// Substitute for missing data.

@@ -1,9 +1,7 @@
 //! The stored page with the commit records.
 
-use crate::{
-    format::{layout, record::RECORD},
-    store::BackingFile,
-};
+use crate::store::BackingFile;
+use format::{layout, record::RECORD};
 use std::io;
 
 /// Read in one call, because the store may be remote.

@@ -18,14 +18,14 @@ use super::{
     tree::{NodePage, Recovered, RootBuilder, Sink, Tree, decode_entries, read_entries},
 };
 use crate::{
-    format::{
-        entry::{EPOCH_LIMIT, Entry},
-        layout,
-        record::{Between, Claim, MOST_UNREADABLE, RECORD, Record, RecordError, Version},
-        tree::{Digest, leaf_digest},
-    },
     store::BackingFile,
     vault::{Damage, Error, Result, Time},
+};
+use format::{
+    entry::{EPOCH_LIMIT, Entry},
+    layout,
+    record::{Between, Claim, MOST_UNREADABLE, RECORD, Record, RecordError, Version},
+    tree::{Digest, leaf_digest},
 };
 pub(super) use header::Header;
 use prove::Proven;

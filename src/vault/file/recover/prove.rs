@@ -1,14 +1,12 @@
 //! R1: finds which versions named by the newest record are proven by the stored slots.
 
 use super::{Dirty, File, indexed};
-use crate::{
-    format::{
-        entry::{Entry, Slot},
-        layout,
-        record::Version,
-        tree::{Digest, leaf_digest},
-    },
-    vault::{Damage, Result, file::tree::RootBuilder},
+use crate::vault::{Damage, Result, file::tree::RootBuilder};
+use format::{
+    entry::{Entry, Slot},
+    layout,
+    record::Version,
+    tree::{Digest, leaf_digest},
 };
 
 /// Result of reading the stored slots.

@@ -3,20 +3,18 @@
 //! in the order of a flush, before anything is erased.
 
 use super::{File, State, indexed};
-use crate::{
-    format::{
-        entry::{ENTRY, Entry},
-        layout,
-        record::{Claim, MOST_UNREADABLE, Recovery},
+use crate::vault::{
+    Damage, Result,
+    file::{
+        record::Identity,
+        rules::{Rule, holds},
+        tree::{Recovered, Tree},
     },
-    vault::{
-        Damage, Result,
-        file::{
-            record::Identity,
-            rules::{Rule, holds},
-            tree::{Recovered, Tree},
-        },
-    },
+};
+use format::{
+    entry::{ENTRY, Entry},
+    layout,
+    record::{Claim, MOST_UNREADABLE, Recovery},
 };
 use std::ops::Range;
 

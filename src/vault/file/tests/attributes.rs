@@ -5,9 +5,9 @@
 use super::*;
 use crate::{
     cases,
-    format::xattr::{Owner, XattrKeys},
     vault::{Result, ownerless::drop_ownerless},
 };
+use format::xattr::{Owner, XattrKeys};
 use std::{
     cell::Cell,
     collections::BTreeSet,

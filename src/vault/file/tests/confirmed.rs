@@ -1,7 +1,7 @@
 //! Regression tests for ways in which confirmed data was lost.
 
 use super::*;
-use crate::format::record::RECORD;
+use format::record::RECORD;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const CHUNK: usize = 4096;

@@ -3,11 +3,11 @@
 use super::{Background, Budget, Buffered, Context, Durability, File, SlotMemory};
 use crate::{
     engine::{EngineChoice, Router},
-    format::layout,
     store::{BackingFile, Failure, FaultyFile, Snapshot},
     vault::{ContentKeys, Error},
 };
 use crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
+use format::layout;
 use std::sync::{Arc, atomic::Ordering};
 
 mod ahead;

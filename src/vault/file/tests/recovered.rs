@@ -1,15 +1,13 @@
 //! The contents of a recovery record: the lost chunks, and the choice of slots, however far recovery got.
 
 use super::*;
-use crate::{
-    format::{
-        entry::{ENTRY, Entry},
-        record::MOST_UNREADABLE,
-    },
-    vault::file::{
-        Rebuilt,
-        rules::{Rule, break_rule},
-    },
+use crate::vault::file::{
+    Rebuilt,
+    rules::{Rule, break_rule},
+};
+use format::{
+    entry::{ENTRY, Entry},
+    record::MOST_UNREADABLE,
 };
 
 const CHUNK: usize = 4096;

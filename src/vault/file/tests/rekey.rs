@@ -2,16 +2,14 @@
 //! stops.
 
 use super::*;
-use crate::{
-    format::record::RECORD,
-    vault::{
-        Rewrite, Rewrites,
-        file::{
-            Sectors,
-            rules::{Rule, break_rule},
-        },
+use crate::vault::{
+    Rewrite, Rewrites,
+    file::{
+        Sectors,
+        rules::{Rule, break_rule},
     },
 };
+use format::record::RECORD;
 use parking_lot::Mutex;
 use std::{
     ffi::OsString,

@@ -66,7 +66,7 @@ fn damage_fails_the_reads_that_meet_it_and_no_others() {
     let file = open(&store, &context);
     file.write(0, &content).unwrap();
     file.sync().unwrap();
-    let offset = crate::format::layout::chunk_offset(100);
+    let offset = format::layout::chunk_offset(100);
     let mut byte = [0];
     store.read_at(&mut byte, offset).unwrap();
     store.write_at(&[byte[0] ^ 1], offset).unwrap();

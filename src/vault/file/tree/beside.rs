@@ -5,7 +5,7 @@
 //! first ([`Tree::take_in`]), so a change never misses one.
 
 use super::{FANOUT, Leaf, Source, Tree, digests_of};
-use crate::format::{
+use format::{
     layout,
     tree::{ALL_HOLES, Digest},
 };

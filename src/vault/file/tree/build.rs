@@ -2,14 +2,12 @@
 //! per level.
 
 use super::{Children, FANOUT};
-use crate::{
-    format::{
-        layout,
-        tree::{ALL_HOLES, Digest, node_digest},
-    },
-    vault::Result,
-};
+use crate::vault::Result;
 use crypto::kdf::FileKeys;
+use format::{
+    layout,
+    tree::{ALL_HOLES, Digest, node_digest},
+};
 
 /// The node pages on the path from the last added leaf to the root.
 pub(in crate::vault::file) struct RootBuilder<'a> {

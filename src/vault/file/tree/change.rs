@@ -2,13 +2,11 @@
 //! everything back if it could not be stored.
 
 use super::{FANOUT, Leaf, Node, Source, TOGETHER, Tree, digests_of, encode_entries};
-use crate::{
-    format::{
-        entry::{ENTRY, Entry},
-        layout,
-        tree::{ALL_HOLES, Digest, node_digest},
-    },
-    vault::Result,
+use crate::vault::Result;
+use format::{
+    entry::{ENTRY, Entry},
+    layout,
+    tree::{ALL_HOLES, Digest, node_digest},
 };
 use std::collections::BTreeSet;
 

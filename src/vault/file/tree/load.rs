@@ -4,13 +4,13 @@ use super::{
     FANOUT, Leaf, Node, Source, TOGETHER, Tree, damaged_leaf, decode_entries, digests_of, read_entries,
 };
 use crate::{
-    format::{
-        entry::{ENTRY, Entry},
-        layout,
-        tree::{ALL_HOLES, Digest, node_digest},
-    },
     store::BackingFile,
     vault::{Damage, Result},
+};
+use format::{
+    entry::{ENTRY, Entry},
+    layout,
+    tree::{ALL_HOLES, Digest, node_digest},
 };
 use std::{collections::HashMap, ops::Range};
 

@@ -12,12 +12,6 @@ mod recovered;
 
 use super::slot_memory::{SlotMemory, SlotShare};
 use crate::{
-    format::{
-        entry::{ENTRY, Entry, Slot},
-        layout,
-        record::Version,
-        tree::{ALL_HOLES, Digest, leaf_digests},
-    },
     store::BackingFile,
     vault::{Damage, Result},
 };
@@ -25,6 +19,12 @@ use beside::Beside;
 pub(super) use build::{RootBuilder, Sink};
 use change::Journal;
 use crypto::kdf::FileKeys;
+use format::{
+    entry::{ENTRY, Entry, Slot},
+    layout,
+    record::Version,
+    tree::{ALL_HOLES, Digest, leaf_digests},
+};
 pub(super) use recovered::Recovered;
 use std::{
     collections::{BTreeSet, HashMap},

@@ -1,6 +1,6 @@
 //! The choice of slots made by recovery, in effect until it is written down.
 
-use crate::format::{
+use format::{
     entry::{Entry, Slot},
     layout,
     record::Version,

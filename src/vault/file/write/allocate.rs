@@ -1,9 +1,7 @@
 //! Space allocation, and the search for data and holes.
 
-use crate::{
-    format::layout,
-    vault::{Error, Result, file::File},
-};
+use crate::vault::{Error, Result, file::File};
+use format::layout;
 
 impl File {
     /// fallocate(2): reserves space in the store. Grows the file unless `keep_size`.

@@ -11,11 +11,9 @@ use super::{
     chunk_range::parts,
     state::{State, Times},
 };
-use crate::{
-    format::layout,
-    vault::{Error, Result, Time},
-};
+use crate::vault::{Error, Result, Time};
 use crypto::chunk::CHUNK;
+use format::layout;
 use std::{ops::Range, sync::Arc};
 
 /// Flushed bytes after which a write commits, which keeps recovery short.

@@ -1,12 +1,10 @@
 //! Holes: ranges that are made to read as zeros.
 
-use crate::{
-    format::layout,
-    vault::{
-        Result,
-        file::{File, chunk_range::ChunkRange, state::State},
-    },
+use crate::vault::{
+    Result,
+    file::{File, chunk_range::ChunkRange, state::State},
 };
+use format::layout;
 
 /// Maximum holes buffered between two flushes, since each takes memory.
 const MOST_HOLES: usize = if cfg!(test) { 1 << 10 } else { 1 << 18 };

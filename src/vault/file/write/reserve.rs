@@ -1,12 +1,10 @@
 //! Space reservation in a nearly full store, before a write is accepted.
 
-use crate::{
-    format::layout::{self, PAGE},
-    vault::{
-        Result,
-        file::{File, record::OnDisk, state::State},
-    },
+use crate::vault::{
+    Result,
+    file::{File, record::OnDisk, state::State},
 };
+use format::layout::{self, PAGE};
 use std::{io, ops::Range};
 
 impl File {

@@ -1,12 +1,10 @@
 //! Truncation: shortens the buffered and the stored content, or adds a hole at the end.
 
-use crate::{
-    format::layout,
-    vault::{
-        Error, Result,
-        file::{File, state::State},
-    },
+use crate::vault::{
+    Error, Result,
+    file::{File, state::State},
 };
+use format::layout;
 
 impl File {
     /// Truncates the file, or extends it with a hole.

@@ -11,10 +11,10 @@ mod world;
 use super::{settings, slot, unlock};
 use crate::{
     engine::EngineChoice,
-    format::name::NameMode,
     store::Flock,
     vault::{Dir, Kind, OpenError, OpenOptions, Vault, sharing},
 };
+use format::name::NameMode;
 use std::{ffi::OsStr, path::Path, sync::Arc, time::Duration};
 use tempfile::TempDir;
 

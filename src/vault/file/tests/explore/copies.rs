@@ -6,13 +6,13 @@ use super::{
     marks::{Value, ZEROS, fill},
 };
 use crate::{
-    format::{
-        entry::{ENTRY, SLOT},
-        layout,
-        record::{RECORD, Record},
-    },
     store::{BackingFile, FaultyFile, Snapshot},
     vault::{Error, file::File},
+};
+use format::{
+    entry::{ENTRY, SLOT},
+    layout,
+    record::{RECORD, Record},
 };
 use std::{collections::HashSet, sync::Arc};
 

@@ -7,10 +7,8 @@ use super::{
     life::{self, Care},
     marks::Place,
 };
-use crate::{
-    format::layout,
-    store::{Call, Failure},
-};
+use crate::store::{Call, Failure};
+use format::layout;
 use std::sync::Arc;
 
 pub(super) fn one_of<T: Copy>(rng: &mut Rng, all: &[T]) -> T {

@@ -9,10 +9,10 @@ use super::{
     oracle::Oracle,
 };
 use crate::{
-    format::layout,
     store::{Call, FaultyFile, Snapshot},
     vault::Error,
 };
+use format::layout;
 use std::{
     fmt::{self, Display, Formatter},
     mem::discriminant,

@@ -8,11 +8,11 @@ use super::{
     oracle::{Oracle, View},
 };
 use crate::{
-    format::layout,
     store::{Failure, FaultyFile, Snapshot},
     vault::{ContentKeys, Error},
 };
 use crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
+use format::layout;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,

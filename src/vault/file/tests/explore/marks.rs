@@ -3,7 +3,7 @@
 //! A segment is written, or zeroed, as a whole: operations never start or end in the middle of one. No
 //! segment crosses a chunk border, except wide ones, which are never written.
 
-use crate::format::layout;
+use format::layout;
 use std::ops::Range;
 
 const C: u64 = layout::CHUNK;

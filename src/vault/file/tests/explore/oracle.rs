@@ -1,7 +1,7 @@
 //! The allowed contents of a file: the promises of `docs/format.md`, segment by segment.
 
 use super::marks::{ABSENT, Value, ZEROS};
-use crate::format::layout;
+use format::layout;
 use std::{
     hash::{Hash, Hasher},
     sync::Arc,

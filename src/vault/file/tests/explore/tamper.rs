@@ -6,13 +6,13 @@ use super::{
     oracle::View,
 };
 use crate::{
-    format::{
-        entry::{ENTRY, SLOT},
-        layout,
-        record::RECORD,
-    },
     store::{BackingFile, FaultyFile, Snapshot},
     vault::{Error, file::File},
+};
+use format::{
+    entry::{ENTRY, SLOT},
+    layout,
+    record::RECORD,
 };
 
 type Verdict<T = ()> = Result<T, String>;

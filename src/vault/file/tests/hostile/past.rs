@@ -1,12 +1,10 @@
 //! The past of a file: the states that its store showed, and the versions that its records name.
 
 use super::*;
-use crate::{
-    format::{
-        record::{Between, Claim, RECORD, Record, RecordError},
-        tree::Digest,
-    },
-    vault::file::state::NO_VERSION,
+use crate::vault::file::state::NO_VERSION;
+use format::{
+    record::{Between, Claim, RECORD, Record, RecordError},
+    tree::Digest,
 };
 use std::{collections::BTreeMap, ops::Range};
 
@@ -238,7 +236,7 @@ impl Past {
         self.versions.len()
     }
 
-    fn version(&self, version: &crate::format::record::Version) -> Option<&Version> {
+    fn version(&self, version: &format::record::Version) -> Option<&Version> {
         self.versions.iter().find(|own| own.size() == version.size && own.root == version.root)
     }
 }
@@ -270,7 +268,7 @@ pub(super) fn allowed<'a>(pasts: &'a [Past], context: &Context, image: &FaultyFi
         [ref newest, ..] => newest.clone(),
     };
     // The versions tell to which of the two copies the record belongs.
-    let find = |wanted: crate::format::record::Version| {
+    let find = |wanted: format::record::Version| {
         let found =
             pasts.iter().filter(|past| past.salt == newest.key.salt).find_map(|past| past.version(&wanted));
         found.unwrap_or_else(|| panic!("a version that nobody wrote: {wanted:?}"))

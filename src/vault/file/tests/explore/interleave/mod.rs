@@ -26,12 +26,12 @@ use super::{
 };
 use crate::{
     engine::Router,
-    format::layout,
     store::FaultyFile,
     vault::{ContentKeys, Error},
 };
 use crossbeam_channel::{Receiver, TryRecvError};
 use crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
+use format::layout;
 use history::{Clock, Deed, History, PART, explain};
 use program::{Act, Program};
 use shuttle::{

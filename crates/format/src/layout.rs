@@ -33,17 +33,20 @@ const GROUP_SPAN: u64 = PAGE + GROUP * CHUNK;
 pub const MAX_LEVELS: u32 = levels(groups(MAX_SIZE));
 
 /// Number of chunks in a file of `size` bytes.
+#[inline]
 pub const fn chunks(size: u64) -> u64 {
     size.div_ceil(CHUNK)
 }
 
 /// Length of chunk `index` in a file of `size` bytes; 0 if it is beyond the end.
+#[inline]
 pub const fn chunk_len(size: u64, index: u64) -> usize {
     let rest = size.saturating_sub(index.saturating_mul(CHUNK));
     if rest < CHUNK { rest as usize } else { CHUNK as usize }
 }
 
 /// Number of groups in a file of `size` bytes; at least 1.
+#[inline]
 pub const fn groups(size: u64) -> u64 {
     1 + chunks(size).saturating_sub(GROUP0).div_ceil(GROUP)
 }
@@ -60,31 +63,37 @@ pub const fn levels(groups: u64) -> u32 {
 }
 
 /// The group that contains a chunk.
+#[inline]
 pub const fn group_of(index: u64) -> u64 {
     if index < GROUP0 { 0 } else { 1 + (index - GROUP0) / GROUP }
 }
 
 /// Index of a chunk's entry within its group.
+#[inline]
 pub const fn place_in_group(index: u64) -> usize {
     (if index < GROUP0 { index } else { (index - GROUP0) % GROUP }) as usize
 }
 
 /// Index of the first chunk of a group.
+#[inline]
 pub const fn first_chunk(group: u64) -> u64 {
     if group == 0 { 0 } else { GROUP0 + (group - 1) * GROUP }
 }
 
 /// Offset of the entries of `group`: 1024 for group 0, otherwise its leaf page.
+#[inline]
 pub const fn entries_offset(group: u64) -> u64 {
     if group == 0 { GROUP0_ENTRIES } else { leaf_offset(group) }
 }
 
 /// Number of entries of `group`: 48 or 64.
+#[inline]
 pub const fn entries_in(group: u64) -> usize {
     if group == 0 { GROUP0 as usize } else { GROUP as usize }
 }
 
 /// Offset of chunk `index`.
+#[inline]
 pub const fn chunk_offset(index: u64) -> u64 {
     let group = group_of(index);
     let first = if group == 0 { PAGE } else { leaf_offset(group) + PAGE };

@@ -128,7 +128,7 @@ fn value_of(c: char) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::recovery_key::RecoveryKey;
+    use crate::recovery_key::RecoveryKey;
     use crypto::secret::Secret;
 
     const GROUPS: usize = groups(32);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::format::{
+use crate::{
     key_slot::{Kdf, MAX_COST},
     recovery_key::RecoveryKey,
 };
@@ -415,6 +415,6 @@ proptest! {
 /// Otherwise the target `config` would refuse its unmodified input.
 #[test]
 fn the_configuration_of_the_fuzz_target_opens() {
-    let config = VaultConfig::parse(include_bytes!("../../../fuzz/fuzz_targets/config.json")).unwrap();
+    let config = VaultConfig::parse(include_bytes!("../../../../fuzz/fuzz_targets/config.json")).unwrap();
     assert!(config.unlock(&SlotSecret::KeyFile(&[b'k'; 32])).is_ok());
 }

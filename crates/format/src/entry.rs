@@ -27,11 +27,13 @@ pub struct Slot {
 impl Slot {
     /// Whether the slot represents a hole punched over data. A random nonce is zero with probability
     /// 2^-80; such a chunk would fail to authenticate as a hole, and would never be read as one.
+    #[inline]
     pub fn is_hole(&self) -> bool {
         self.nonce == [0; 10]
     }
 
     /// Decodes 32 bytes; `None` if the epoch is 0, regardless of the other bytes.
+    #[inline]
     pub fn decode(bytes: &[u8; SLOT]) -> Option<Self> {
         let mut epoch = [0; 8];
         epoch[2..].copy_from_slice(&bytes[EPOCH_AT..TAG_AT]);
@@ -46,6 +48,7 @@ impl Slot {
     }
 
     /// Encodes to 32 bytes: nonce, epoch (48 bits, big-endian), tag.
+    #[inline]
     pub fn encode(&self) -> [u8; SLOT] {
         debug_assert!(self.epoch > 0 && self.epoch < EPOCH_LIMIT);
         let mut out = [0; SLOT];
@@ -62,6 +65,7 @@ pub struct Entry(pub [Option<Slot>; 2]);
 
 impl Entry {
     /// Decodes 64 bytes. A slot with epoch 0 is empty, regardless of its other bytes.
+    #[inline]
     pub fn decode(bytes: &[u8; ENTRY]) -> Self {
         let (first, second) = bytes.split_at(SLOT);
         let slot = |half: &[u8]| half.try_into().ok().and_then(Slot::decode);
@@ -69,6 +73,7 @@ impl Entry {
     }
 
     /// Encodes to 64 bytes; an empty slot is all zeros.
+    #[inline]
     pub fn encode(&self, out: &mut [u8; ENTRY]) {
         for (half, slot) in out.chunks_exact_mut(SLOT).zip(&self.0) {
             half.copy_from_slice(&slot.map_or([0; SLOT], |slot| slot.encode()));
@@ -76,6 +81,7 @@ impl Entry {
     }
 
     /// The slot with the highest epoch.
+    #[inline]
     pub fn newest(&self) -> Option<&Slot> {
         match &self.0 {
             [Some(a), Some(b)] => Some(if b.epoch > a.epoch { b } else { a }),
@@ -85,6 +91,7 @@ impl Entry {
 
     /// Index and content of the slot with the highest epoch, among those whose epoch is at most `base`
     /// (if given) or equals `target` (if given).
+    #[inline]
     pub fn current(&self, base: Option<u64>, target: Option<u64>) -> Option<(usize, Slot)> {
         let mut best: Option<(usize, Slot)> = None;
         for (place, slot) in self.0.iter().enumerate() {
