@@ -2,13 +2,12 @@
 //!
 //! The modules of the data path are layers; each calls only those to its left: `engine` ← `vault` ← `fuse`
 //! ← `cli`. Beside them, `reverse` computes what a vault would store, and `store` moves bytes and contains
-//! no crypto. The crates `crypto` and `format` are below all of these.
+//! no crypto. The crates `crypto`, `format` and `metrics` are below all of these.
 
 pub mod cli;
 pub mod engine;
 pub mod fuse;
 pub mod hash;
-pub mod metrics;
 pub mod reverse;
 pub mod store;
 pub mod vault;

@@ -11,7 +11,6 @@ use crate::{
         self, CacheMode, ControlDir, MountOptions, MountPoint, Mounter, MounterTask, NoControlDir, Owners,
         Reach, RingMode, Session, Trust,
     },
-    metrics,
     reverse::Exclusions,
     vault::{self, OpenOptions, Unlock, Vault},
 };

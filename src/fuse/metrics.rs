@@ -2,7 +2,6 @@
 //! socket.
 
 use super::{confinement, inodes::ROOT, server::Server};
-use crate::metrics;
 use serde_json::{Value, json};
 use std::{ffi::OsStr, sync::atomic::Ordering};
 

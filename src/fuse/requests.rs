@@ -17,11 +17,9 @@ use super::{
     stale::PageRead,
     wanted::Wanted,
 };
-use crate::{
-    metrics::{self, Activity},
-    vault::{Kind, SetAttr, StatFs},
-};
+use crate::vault::{Kind, SetAttr, StatFs};
 use fuser::{AccessFlags, FopenFlags, OpenFlags, RenameFlags, WriteFlags};
+use metrics::Activity;
 use std::{ffi::OsStr, sync::Arc, time::Duration};
 
 /// Maximum bytes of one read; the kernel requests less.

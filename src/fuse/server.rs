@@ -17,11 +17,9 @@ use super::{
     stale::Dropper,
     workers::Workers,
 };
-use crate::{
-    metrics::{self, Activity},
-    vault::{Dir, Error, Kind, OpenFile, Result, Stat, StoredName, Target, There, Vault},
-};
+use crate::vault::{Dir, Error, Kind, OpenFile, Result, Stat, StoredName, Target, There, Vault};
 use fuser::{INodeNo, Notifier};
+use metrics::Activity;
 use parking_lot::Mutex;
 use std::{
     sync::{

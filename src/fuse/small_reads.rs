@@ -12,11 +12,9 @@ use super::{
     replies::Reply,
     server::{Server, Transport},
 };
-use crate::{
-    metrics::{self, Activity},
-    vault::{Result, SmallRead},
-};
+use crate::vault::{Result, SmallRead};
 use fuser::ReplyData;
+use metrics::Activity;
 use std::{sync::Arc, time::Duration};
 use zeroize::Zeroize;
 

@@ -5,10 +5,8 @@ use super::{
     inodes::{self, Node, ROOT},
     server::Server,
 };
-use crate::{
-    metrics::{self, Cache},
-    vault::{Dir, Kind, Result, StoredName, Target},
-};
+use crate::vault::{Dir, Kind, Result, StoredName, Target};
+use metrics::Cache;
 use std::sync::Arc;
 
 /// Maximum number of parent directories of a node; the kernel's paths are much shorter.

@@ -11,9 +11,8 @@ use std::{
 };
 
 /// Each layer that is a module of the program, and the layers that it may use.
-const MAY_USE: [(&str, &[&str]); 8] = [
+const MAY_USE: [(&str, &[&str]); 7] = [
     ("engine", &["crypto", "metrics"]),
-    ("metrics", &[]),
     ("store", &["metrics"]),
     ("vault", &["crypto", "engine", "format", "metrics", "store"]),
     ("reverse", &["crypto", "engine", "format"]),

@@ -16,11 +16,9 @@ use super::{
     signals::Interrupt,
     unheard::unheard,
 };
-use crate::{
-    fuse::{self, ControlCommand, ControlStatus, Patience},
-    metrics::ATTRIBUTE,
-};
+use crate::fuse::{self, ControlCommand, ControlStatus, Patience};
 use format::printable::printable;
+use metrics::ATTRIBUTE;
 use rustix::{
     fs::{Mode, statvfs},
     io::Errno,

@@ -13,9 +13,9 @@ pub use memory::Source;
 pub use shared::{Mapping, SharedMemory};
 pub use wipe::wipe;
 
-use crate::metrics::{self, Activity};
 use kept::Kept;
 use memory::{Memory, PAGE};
+use metrics::Activity;
 use parking_lot::{Condvar, Mutex};
 use std::{
     ops::{Deref, DerefMut},

@@ -1,10 +1,8 @@
 //! A regular file of the store, behind a descriptor that can be replaced.
 
 use super::Node;
-use crate::{
-    metrics::{Activity, Counted},
-    store::BackingFile,
-};
+use crate::store::BackingFile;
+use metrics::{Activity, Counted};
 use rustix::{
     fs::{
         Advice, FallocateFlags, FlockOperation, OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT,

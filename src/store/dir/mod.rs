@@ -30,7 +30,7 @@ pub use node::Node;
 #[cfg(test)]
 pub use power::{after_power_cut, cut_power_after};
 
-use crate::metrics::{Activity, Counted};
+use metrics::{Activity, Counted};
 use rustix::{
     fs::{
         AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, StatVfs, StatVfsMountFlags,

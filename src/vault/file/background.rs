@@ -4,9 +4,9 @@
 //! on the store, and calls the engine itself. With a shared queue, jobs blocked on the store could occupy
 //! every thread, and batches would wait.
 
-use crate::metrics::{self, Activity};
 use crossbeam_channel::{Receiver, Sender};
 use crypto::traces;
+use metrics::Activity;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Barrier},

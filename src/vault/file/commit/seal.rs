@@ -2,9 +2,9 @@
 
 use crate::{
     engine::{Batch, Router},
-    metrics::{self, Activity},
     vault::file::in_flight::{Ended, Loaded, Outcome, Sealed, Stage},
 };
+use metrics::Activity;
 
 impl Stage {
     /// Seals a write if it is loaded.

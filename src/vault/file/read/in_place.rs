@@ -3,7 +3,6 @@
 
 use crate::{
     engine::ChunkJob,
-    metrics::{self, Activity},
     vault::{
         Result,
         file::{File, damage::damaged_chunk},
@@ -14,6 +13,7 @@ use crypto::{
     tags::Opened,
 };
 use format::layout;
+use metrics::Activity;
 
 /// Minimum chunks of a portion, if available: two of the widest vectors. A portion never exceeds one
 /// group.

@@ -3,7 +3,6 @@
 use super::{in_place::portions, locate::slot_to_open};
 use crate::{
     engine::{Batch, Buffer, ChunkJob, Op},
-    metrics::{self, Activity},
     vault::{
         Error, Result,
         file::{
@@ -19,6 +18,7 @@ use crate::{
 };
 use crypto::chunk::{CHUNK, ChunkId};
 use format::{entry::Entry, layout};
+use metrics::Activity;
 use std::sync::Arc;
 
 /// Plaintext of a range of whole chunks.

@@ -1,16 +1,14 @@
 //! A read request, and the read-ahead windows that hold parts of it.
 
 use super::window::Window;
-use crate::{
-    metrics::{self, Cache},
-    vault::{
-        Result,
-        file::{
-            File,
-            chunk_range::{ChunkRange, chunks_of},
-        },
+use crate::vault::{
+    Result,
+    file::{
+        File,
+        chunk_range::{ChunkRange, chunks_of},
     },
 };
+use metrics::Cache;
 use std::{ops::Range, sync::Arc};
 
 /// A request, limited to the end of the file.

@@ -1,17 +1,14 @@
 //! Reads of a few chunks on the caller's thread: read directly to their destination, verified together,
 //! and opened in place.
 
-use crate::{
-    metrics::{self, Activity},
-    vault::{
-        Result,
-        file::{
-            File,
-            buffer::Plain,
-            chunk_range::{ChunkPart, parts},
-            damage::damaged_chunk,
-            state::State,
-        },
+use crate::vault::{
+    Result,
+    file::{
+        File,
+        buffer::Plain,
+        chunk_range::{ChunkPart, parts},
+        damage::damaged_chunk,
+        state::State,
     },
 };
 use crypto::{
@@ -19,6 +16,7 @@ use crypto::{
     tags::Opened,
 };
 use format::{entry::Slot, layout};
+use metrics::Activity;
 use std::{io::IoSliceMut, ops::Range};
 
 /// A chunk in the store, and the part of it that is wanted.

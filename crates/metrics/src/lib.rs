@@ -41,6 +41,7 @@ pub struct Counted {
 
 impl Counted {
     /// Starts the time of an activity.
+    #[inline]
     pub fn start(activity: Activity, bytes: usize) -> Self {
         Counted { activity, bytes, start: Instant::now() }
     }
@@ -53,6 +54,7 @@ impl Drop for Counted {
 }
 
 /// Counts a completed activity.
+#[inline]
 pub fn count(activity: Activity, bytes: usize, time: Duration) {
     add(Number::Count(activity), 1);
     add(Number::Bytes(activity), bytes as u64);
@@ -60,16 +62,19 @@ pub fn count(activity: Activity, bytes: usize, time: Duration) {
 }
 
 /// Adds bytes to an activity whose time is counted elsewhere.
+#[inline]
 pub fn bytes(activity: Activity, bytes: usize) {
     add(Number::Bytes(activity), bytes as u64);
 }
 
 /// Counts a failed activity.
+#[inline]
 pub fn failed(activity: Activity) {
     add(Number::Failures(activity), 1);
 }
 
 /// Counts a cache lookup; `helped` says whether it was a hit.
+#[inline]
 pub fn asked(cache: Cache, helped: bool) {
     add(if helped { Number::Hits(cache) } else { Number::Misses(cache) }, 1);
 }
