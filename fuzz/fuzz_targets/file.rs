@@ -10,10 +10,8 @@ use format::{
 };
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
-use warpcrypt::{
-    store::FaultyFile,
-    vault::{Error, File},
-};
+use store::FaultyFile;
+use warpcrypt::vault::{Error, File};
 use warpcrypt_fuzz::{
     past::{CONTEXTS, PASTS, Past, newest_record, rest, stored},
     tamper::{Tamper, tamper},

@@ -6,9 +6,9 @@ use format::{
     record::{RECORD, Record},
 };
 use std::sync::{Arc, LazyLock};
+use store::FaultyFile;
 use warpcrypt::{
     engine::{EngineChoice, Router},
-    store::FaultyFile,
     vault::{Background, Budget, Buffered, ContentKeys, Context, Durability, File, SlotMemory, Space},
 };
 

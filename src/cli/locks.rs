@@ -1,6 +1,5 @@
 //! Holders of a vault's lock, according to the kernel.
 
-use crate::store::StoreDir;
 use format::name::LOCK_FILE;
 use rustix::{
     fs::{FlockOperation, OFlags, flock, fstat, major, minor},
@@ -13,6 +12,7 @@ use std::{
     io,
     path::{Path, PathBuf},
 };
+use store::StoreDir;
 
 /// How many reads of the lock table must miss a line before it counts as absent.
 const TABLE_READS: usize = 20;

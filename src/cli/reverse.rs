@@ -6,7 +6,6 @@ use super::{
 };
 use crate::{
     reverse::{CONFIG, Exclusions, ReverseKeys, Time, View},
-    store::StoreDir,
     vault::Unlock,
 };
 use crypto::{kdf::Argon2Cost, random, secret::Secret};
@@ -22,6 +21,7 @@ use std::{
     os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     path::Path,
 };
+use store::StoreDir;
 
 /// The configuration of a plain directory, checked for form only.
 ///

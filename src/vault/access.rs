@@ -5,12 +5,12 @@ use super::{
     anchor::Identity,
     attr::{key, permissions, stamp},
 };
-use crate::store::{DirFile, Node, is_marked};
 use rustix::{
     fs::{FileType, OFlags, Stat as RawStat},
     io::Errno,
 };
 use std::{io, sync::Arc};
+use store::{DirFile, Node, is_marked};
 
 impl Vault {
     /// Opens a regular file. One `OpenFile` serves all handles of an inode.

@@ -2,9 +2,9 @@
 //! have left it, and then nobody can read it; or somebody blanked the header and may restore it.
 
 use super::names::random_name;
-use crate::store::{BackingFile, DirFile, StoreDir};
 use format::name::ASIDE;
 use std::{ffi::OsStr, io};
+use store::{BackingFile, DirFile, StoreDir};
 
 /// Bytes copied at a time.
 const PIECE: usize = 1 << 20;
@@ -75,7 +75,7 @@ fn next_piece(file: &dyn BackingFile, mut at: u64, buffer: &mut [u8]) -> io::Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::FaultyFile;
+    use store::FaultyFile;
 
     fn kept(dir: &tempfile::TempDir) -> Vec<Vec<u8>> {
         let files = std::fs::read_dir(dir.path()).unwrap();

@@ -1,7 +1,7 @@
 //! Access times. The vault's own reads leave them alone; a program's reads update them as relatime does.
 
 use super::{OpenFile, Result, SetTime, Stat, Time, Vault};
-use crate::store::Node;
+use store::Node;
 
 /// Seconds after which the access time is updated even if nothing changed.
 const DAY: i64 = 24 * 60 * 60;

@@ -9,11 +9,11 @@ use super::{
     open_file::Key,
     process,
 };
-use crate::store::DirFile;
 use crypto::secret::Secret;
 use format::name::DIR_ID_NAME;
 use rustix::fs::OFlags;
 use std::{ffi::OsStr, io, path::Path, sync::Arc};
+use store::DirFile;
 
 /// The reason why a vault cannot be locked or brought to rest.
 #[derive(Debug, thiserror::Error)]

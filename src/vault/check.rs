@@ -8,7 +8,6 @@ use super::{
     names::NameOf,
     xattr_owner::special,
 };
-use crate::store::is_dots;
 use format::name::{ASIDE, Class, copied_from, is_removed_over_nfs};
 use std::{
     ffi::{OsStr, OsString},
@@ -18,6 +17,7 @@ use std::{
     os::unix::ffi::OsStrExt,
     sync::Arc,
 };
+use store::is_dots;
 
 /// Contents of a directory of the store, by category.
 #[derive(Default)]

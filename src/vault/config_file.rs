@@ -9,7 +9,6 @@ use super::{
     lock::{BETWEEN_TRIES, MOMENT},
     names::{NamesIn, names_in, temporary_name},
 };
-use crate::store::{BackingFile, DirFile, Flock, Node, StoreDir, fsync};
 use crypto::secret::Secret;
 use format::{
     config::{ConfigError, TEXT_MAX, VaultConfig},
@@ -25,6 +24,7 @@ use std::{
     thread,
     time::Instant,
 };
+use store::{BackingFile, DirFile, Flock, Node, StoreDir, fsync};
 
 type Result<T> = std::result::Result<T, OpenError>;
 

@@ -3,13 +3,13 @@
 //! synced, and an error in it never fails an operation.
 
 use super::{Vault, names::read_up_to};
-use crate::store::{BackingFile, DirFile};
 use format::{
     change_times::{ChangeTime, SEALED_MAX},
     name::TIMES_FILE,
 };
 use rustix::fs::OFlags;
 use std::{ffi::OsStr, io};
+use store::{BackingFile, DirFile};
 
 impl Vault {
     /// Loads the change times that the previous session showed. If there is no valid list, creates an

@@ -5,7 +5,6 @@ use super::{
     anchor::{Found, Identity},
     error::is_gone,
 };
-use crate::store::StoreDir;
 use format::dir_id::DirId;
 use rustix::io::Errno;
 use std::{
@@ -15,6 +14,7 @@ use std::{
     path::PathBuf,
     sync::Arc,
 };
+use store::StoreDir;
 
 /// A name as stored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

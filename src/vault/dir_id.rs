@@ -8,7 +8,6 @@ use super::{
     sharing::{Rule, holds},
     taken_id::TakenId,
 };
-use crate::store::{BackingFile, DirFile, Flock, Listed, StoreDir};
 use format::{
     dir_id::DirId,
     layout,
@@ -19,6 +18,7 @@ use rustix::{
     io::Errno,
 };
 use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt, sync::Arc};
+use store::{BackingFile, DirFile, Flock, Listed, StoreDir};
 
 /// Maximum depth to which directories without ids are searched: each level holds a descriptor.
 const DEEPEST: usize = 64;

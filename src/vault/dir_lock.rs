@@ -12,13 +12,13 @@ use super::{
     names::Place,
     sharing::{Rule, holds},
 };
-use crate::store::Flock;
 use format::name::DIR_ID_NAME;
 use rustix::{
     fs::{FlockOperation, OFlags, fstat},
     io::Errno,
 };
 use std::{ffi::OsStr, io, time::Duration};
+use store::Flock;
 
 /// How often, and for how long, to check a directory without an id file: the process removing it may be
 /// about to put the file back.

@@ -2,7 +2,6 @@
 //! written before a rotation begins, and removed when it has ended. Items in an unreadable part of the
 //! list are not accepted.
 
-use crate::store::{BackingFile, DirFile, Node, StoreDir, fsync};
 use crypto::secret::Secret;
 use data_encoding::HEXLOWER;
 use format::{
@@ -18,6 +17,7 @@ use std::{
     os::unix::ffi::OsStrExt,
     sync::atomic::{AtomicBool, Ordering},
 };
+use store::{BackingFile, DirFile, Node, StoreDir, fsync};
 
 /// The list of the rotation in progress.
 pub(super) struct FormerList {

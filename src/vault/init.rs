@@ -5,7 +5,6 @@ use super::{
     config_file::{failed, in_place, put_both, read_text, write_temporary},
     names::temporary_name,
 };
-use crate::store::{DirFile, Flock, StoreDir};
 use format::{
     config::{ConfigError, Settings, VaultConfig},
     dir_id::{DirId, DirIdKey},
@@ -26,6 +25,7 @@ use std::{
     },
     path::{Path, PathBuf},
 };
+use store::{DirFile, Flock, StoreDir};
 
 type Result<T> = std::result::Result<T, OpenError>;
 

@@ -2,9 +2,9 @@
 //! however deep the walk is.
 
 use super::{Dir, attr::key};
-use crate::store::StoreDir;
 use format::dir_id::DirId;
 use std::{io, sync::Arc};
+use store::StoreDir;
 
 /// Number of levels kept open. Below them, the way back uses "..", which finds another directory if one
 /// was moved meanwhile.

@@ -6,7 +6,6 @@ use super::{
     Damage, Dir, Error, Kind, NewNode, Pin, Result, Stat, StoredName, Vault, make::just_made,
     names::read_up_to,
 };
-use crate::store::{BackingFile, DirFile, StoreDir};
 use format::{
     link::{self, LinkError, LongLink},
     name::LINKS,
@@ -20,6 +19,7 @@ use std::{
     io,
     os::unix::ffi::{OsStrExt, OsStringExt},
 };
+use store::{BackingFile, DirFile, StoreDir};
 
 impl Vault {
     /// Creates a symbolic link.

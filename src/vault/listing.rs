@@ -5,11 +5,11 @@
 //! exists throughout is returned exactly once, whatever else is added or removed meanwhile.
 
 use super::{Dir, Error, Kind, Mismatch, Result, StoredName, Vault, anchor::Found};
-use crate::store::{DirStream, Listed, is_dots};
 use std::{
     ffi::{OsStr, OsString},
     sync::Arc,
 };
+use store::{DirStream, Listed, is_dots};
 
 /// One entry of a listing, which includes "." and "..".
 #[derive(Debug, Clone)]

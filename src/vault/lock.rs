@@ -18,7 +18,6 @@ use super::{
     lock_mark::{Mark, ONE, REST, SEVERAL},
     sharing::{Rule, holds},
 };
-use crate::store::{BackingFile, DirFile, Flock, StoreDir};
 use format::name::{LOCK_FILE, RESERVED};
 use parking_lot::Mutex;
 use rustix::{
@@ -36,6 +35,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use store::{BackingFile, DirFile, Flock, StoreDir};
 
 /// Number of attempts to lock the lock file, which may be replaced between opening and locking it.
 const TRIES: u32 = 8;

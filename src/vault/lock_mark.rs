@@ -4,9 +4,9 @@
 //!
 //! The file is empty after all work has finished, and contains a mark that says so while a vault rests.
 
-use crate::store::{BackingFile, DirFile};
 use crypto::random;
 use std::{fmt::Write, io};
+use store::{BackingFile, DirFile};
 
 /// Prefix of an exclusive holder's mark. Older versions wrote `open` without anything after it.
 pub(super) const ONE: &str = "open ";

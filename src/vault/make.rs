@@ -6,7 +6,6 @@ use super::{
     attr::{key, permissions, stamp},
     names::temporary_name,
 };
-use crate::store::{DirFile, Listed, Node, StoreDir, is_to_be_marked};
 use rustix::{
     fs::{FileType, Stat as RawStat},
     io::Errno,
@@ -16,6 +15,7 @@ use std::{
     io,
     sync::{Arc, atomic::Ordering},
 };
+use store::{DirFile, Listed, Node, StoreDir, is_to_be_marked};
 
 /// Initial attributes of a new node. `uid` and `gid` are the caller's. They are set if the process may
 /// do so, and the group is inherited from a set-group-id parent.

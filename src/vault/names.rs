@@ -8,7 +8,6 @@ use super::{
     Dir, Error, Result, StoredName, Vault,
     keys::{KeyRing, Keys},
 };
-use crate::store::{BackingFile, DirFile, Listed, StoreDir};
 use format::{
     dir_id::DirId,
     former_list::Listed as Accepted,
@@ -26,6 +25,7 @@ use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
     sync::Arc,
 };
+use store::{BackingFile, DirFile, Listed, StoreDir};
 
 /// Larger than any sidecar or id file, in bytes.
 const SMALL: usize = 1024;

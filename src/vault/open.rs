@@ -18,10 +18,7 @@ use super::{
     rotate::{Behind, WhyLeft},
     taken_id::StrandedId,
 };
-use crate::{
-    engine::{EngineChoice, Router},
-    store::StoreDir,
-};
+use crate::engine::{EngineChoice, Router};
 use crypto::secret::Secret;
 use format::{
     config::{VAULT_ID, VaultConfig},
@@ -42,6 +39,7 @@ use std::{
     },
     time::Duration,
 };
+use store::StoreDir;
 
 /// A secret that opens a key slot.
 #[derive(Clone)]

@@ -4,11 +4,11 @@ use super::{
     Error,
     file::{Context, File},
 };
-use crate::store::{DirFile, Node};
 use std::sync::{
     Arc, OnceLock,
     atomic::{AtomicBool, Ordering},
 };
+use store::{DirFile, Node};
 
 /// Device and inode number in the store.
 pub type Key = (u64, u64);

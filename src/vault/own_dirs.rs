@@ -6,7 +6,6 @@ use super::{
     attr::permissions,
     descent::{Visitor, descend},
 };
-use crate::store::{Listed, StoreDir, is_dots};
 use rustix::fs::FileType;
 use std::{
     collections::HashSet,
@@ -14,6 +13,7 @@ use std::{
     io,
     sync::Arc,
 };
+use store::{Listed, StoreDir, is_dots};
 
 /// Returns the names of the files that belong to an entry of a directory of the store.
 pub(super) type FilesOf<'a> = dyn FnMut(&StoreDir, &Listed) -> io::Result<Vec<OsString>> + 'a;

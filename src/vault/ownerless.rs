@@ -4,9 +4,9 @@
 //! for it.
 
 use super::xattr_owner::common_name;
-use crate::store::BackingFile;
 use format::xattr::STORED_ACCESS;
 use std::{ffi::OsStr, io};
+use store::BackingFile;
 
 /// Permission bits of the group.
 const GROUP: u32 = 0o070;

@@ -15,7 +15,6 @@ use super::{
     keys::Keys,
     names::{is_set_aside, read_opened, read_small},
 };
-use crate::store::{BackingFile, DirFile, Filesystem, StoreDir, fsync, is_dots};
 use format::name::{DIR_ID_NAME, LONG, sidecar_name};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::{
@@ -29,6 +28,7 @@ use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
     sync::Arc,
 };
+use store::{BackingFile, DirFile, Filesystem, StoreDir, fsync, is_dots};
 
 /// If more than this are noted, the whole store is synced instead of each one. Every noted file holds a
 /// descriptor of its directory.

@@ -1,7 +1,6 @@
 //! Removing and moving names.
 
 use super::{Dir, Kind, Pin, Result, Stat, StoredName, Vault, dir_lock::LockMode, names::Place};
-use crate::store::Flock;
 use rustix::io::Errno;
 use std::{
     cell::OnceCell,
@@ -9,6 +8,7 @@ use std::{
     io,
     sync::{Arc, atomic::Ordering},
 };
+use store::Flock;
 
 /// The flags of renameat2(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

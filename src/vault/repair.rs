@@ -11,7 +11,6 @@ use super::{
     lock::{Users, WriteLock},
     names::{NamesIn, is_link, names_in, random_name, read_small, temporary_name},
 };
-use crate::store::{BackingFile, DirFile, Listed, Node, StoreDir, fsync};
 use format::{
     dir_id::{DIR_ID_FILE, DirId},
     former_list::Listed as Accepted,
@@ -27,6 +26,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
+use store::{BackingFile, DirFile, Listed, Node, StoreDir, fsync};
 
 /// The folder for data that is set aside, in the root of the store. It is created when it is first
 /// needed.

@@ -4,11 +4,11 @@ use super::{
     file::{Rewrite, Rewrites, Sectors},
     names::random_name,
 };
-use crate::store::{BackingFile, DirFile, Listed, StoreDir};
 use format::{name::REWRITE, record::RECORD};
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use std::{ffi::OsString, io, os::unix::ffi::OsStrExt, sync::Arc};
+use store::{BackingFile, DirFile, Listed, StoreDir};
 
 /// The new forms in the store.
 pub(super) struct StoredRewrites {

@@ -13,13 +13,13 @@ use super::{
     names::random_name,
     sharing::{Rule, holds},
 };
-use crate::store::StoreDir;
 use format::name::{DIR_ID_NAME, TEMPORARY};
 use std::{
     ffi::{OsStr, OsString},
     io,
     sync::Arc,
 };
+use store::StoreDir;
 
 /// An id file that may be out of its directory.
 pub(super) struct TakenId {

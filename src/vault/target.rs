@@ -4,13 +4,13 @@ use super::{
     Dir, Error, Key, Kind, OpenFile, Result, SetAttr, SetTime, Stat, StoredName, Time, Vault,
     attr::{key, permissions, stamp},
 };
-use crate::store::{Node, is_marked};
 use format::link;
 use rustix::{
     fs::{FileType, Stat as RawStat},
     io::Errno,
 };
 use std::{ffi::OsString, io};
+use store::{Node, is_marked};
 
 const SET_ID: u32 = 0o6000;
 const SET_USER_ID: u32 = 0o4000;

@@ -13,12 +13,12 @@ use super::{
     xattr_list::Attribute,
     xattr_owner::{Identity, common_name, is_other},
 };
-use crate::store::Node;
 use rustix::{fs::XattrFlags, io::Errno};
 use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::{OsStrExt, OsStringExt},
 };
+use store::Node;
 
 /// The value of an attribute.
 enum Found {

@@ -2,7 +2,6 @@
 //! the attribute.
 
 use super::{Error, Key, Kind, OpenFile, Result, Target, Vault, acl::AclKind, attr::key, keys::Keys};
-use crate::store::Node;
 use format::{
     dir_id::DirId,
     xattr::{Owner, PREFIX, SPECIAL, from_others, is_reserved, of_others},
@@ -16,6 +15,7 @@ use std::{
     io,
     os::unix::ffi::OsStrExt,
 };
+use store::Node;
 
 /// The identity that an attribute is bound to.
 pub(super) enum Identity {

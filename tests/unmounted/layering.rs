@@ -11,9 +11,8 @@ use std::{
 };
 
 /// Each layer that is a module of the program, and the layers that it may use.
-const MAY_USE: [(&str, &[&str]); 7] = [
+const MAY_USE: [(&str, &[&str]); 6] = [
     ("engine", &["crypto", "metrics"]),
-    ("store", &["metrics"]),
     ("vault", &["crypto", "engine", "format", "metrics", "store"]),
     ("reverse", &["crypto", "engine", "format"]),
     ("fuse", &["metrics", "reverse", "vault"]),
@@ -319,9 +318,12 @@ fn bare_panics(text: &str) -> Vec<&str> {
     program.lines().filter(bare).collect()
 }
 
-/// Names of the modules in separate files that are compiled only for tests.
+/// Names of the modules in separate files that are compiled only for tests: of the same crate, or of others
+/// with the only feature, `testing`.
 fn test_modules(code: &str) -> Vec<&str> {
-    let after = code.split("#[cfg(test)]").skip(1).filter_map(|rest| rest.trim_start().strip_prefix("mod "));
+    let attributes = ["#[cfg(test)]", "#[cfg(feature = \"\")]"].into_iter();
+    let after = attributes.flat_map(|attribute| code.split(attribute).skip(1));
+    let after = after.filter_map(|rest| rest.trim_start().trim_start_matches("pub ").strip_prefix("mod "));
     after.filter_map(|rest| rest.split_once(';')).map(|(name, _)| name).filter(|n| !n.contains('{')).collect()
 }
 
@@ -476,6 +478,24 @@ fn panics_name_their_invariants(sources: &[Source]) {
     for source in program(sources) {
         let bare = bare_panics(&source.text);
         assert!(bare.is_empty(), "{}: without `// invariant: `: {bare:?}", source.path.display());
+    }
+}
+
+/// Cargo unites the features of a package over everything that it builds at once, so a crate that enabled
+/// the feature `testing` for its tests would also enable it in the program that the tests run.
+#[test]
+fn only_packages_for_tests_enable_what_is_for_tests() {
+    let manifests = crates().into_iter().map(|name| format!("{CRATES}/{name}/Cargo.toml"));
+    let manifests = manifests.chain(["Cargo.toml", "benches/lab/Cargo.toml"].map(str::to_owned));
+    for manifest in manifests {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(&manifest);
+        let text = fs::read_to_string(path).expect("a manifest");
+        let in_code = text.lines().filter(|line| !line.starts_with('#'));
+        let enabling: Vec<_> = in_code.filter(|line| line.contains("\"testing\"")).collect();
+        assert!(enabling.is_empty(), "{manifest}: {enabling:?}");
+        let section = text.split("\n[dependencies]").nth(1).unwrap_or_default();
+        let section = section.split("\n[").next().unwrap_or_default();
+        assert!(!section.contains("_testing"), "{manifest}: a package for tests is in the program");
     }
 }
 

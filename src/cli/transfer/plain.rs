@@ -4,7 +4,6 @@
 use super::side::{Attribute, New, Room, SYNC_EACH, Side, Target, if_there};
 use crate::{
     cli::mounts::{self, Mount},
-    store::{BackingFile, DirFile, Filesystem, Node, StoreDir},
     vault::{Kind, Segment, Stat, Time},
 };
 use rustix::{
@@ -19,6 +18,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     path::Path,
 };
+use store::{BackingFile, DirFile, Filesystem, Node, StoreDir};
 
 /// Maximum number of bytes per read.
 const PIECE: u64 = 8 << 20;

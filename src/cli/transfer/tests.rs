@@ -9,7 +9,6 @@ use super::{
 };
 use crate::{
     cli::signals::Interrupt,
-    store::{DirFile, Node, StoreDir},
     vault::{Segment, Stat, Time},
 };
 use std::{
@@ -20,6 +19,7 @@ use std::{
     path::Path,
     time::UNIX_EPOCH,
 };
+use store::{DirFile, Node, StoreDir};
 use tempfile::TempDir;
 
 /// Any existing directory: these tests have no vault to exclude.

@@ -5,12 +5,12 @@
 //! nobody has changed the directory since it was read.
 
 use super::entry::{Identity, Salt};
-use crate::store::StoreDir;
 use format::dir_id::DirId;
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
 };
+use store::StoreDir;
 
 /// A directory that was changed.
 struct Changed {

@@ -4,7 +4,7 @@
 //! that, everything is written again, because a failed sync may have lost data.
 
 use super::entry::{BOUND, Identity, Salt, decode_bound, encode_bound};
-use crate::{store::BackingFile, vault::Bound};
+use crate::vault::Bound;
 use format::dir_id::{DirId, ID};
 use parking_lot::Mutex;
 use redb::{
@@ -16,6 +16,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
+use store::BackingFile;
 
 /// Bytes of memory for the database's page cache.
 const CACHE: usize = 16 << 20;

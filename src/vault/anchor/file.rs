@@ -1,7 +1,6 @@
 //! The file of an anchor: its permitted location, and its lock.
 
 use super::error::AnchorError;
-use crate::store::{BackingFile, DirFile, Flock};
 use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 use std::{
@@ -11,6 +10,7 @@ use std::{
     path::Path,
     sync::Arc,
 };
+use store::{BackingFile, DirFile, Flock};
 
 /// Opens an anchor for writing under an exclusive lock. Creates an empty file if there is none.
 pub(super) fn to_write(path: &Path) -> Result<(Arc<dyn BackingFile>, Flock), AnchorError> {

@@ -36,7 +36,6 @@ pub use error::AnchorError;
 pub use file::refuse_inside;
 
 use super::{Bound, Bounds, Dir, Error, Mismatch, RecordOrder, Refused, Result};
-use crate::store::{BackingFile, Flock, StoreDir};
 use changes::{Changes, Looked, Settled};
 use crypto::secret::Secret;
 use database::{Database, DirState, Reader};
@@ -58,6 +57,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
+use store::{BackingFile, Flock, StoreDir};
 
 /// Version of the tables.
 const VERSION: &[u8] = &[1];

@@ -5,12 +5,9 @@ use super::{
     changes::{Looked, Settled},
     entry::{Found, Identity},
 };
-use crate::{
-    store::{BackingFile, DirFile, Listed, Node},
-    vault::{
-        Bound, Dir, Error, File, Kind, OpenFile, Refused, Result, StoredName, Vault, attr::key,
-        names::NameOf, xattr_owner::special,
-    },
+use crate::vault::{
+    Bound, Dir, Error, File, Kind, OpenFile, Refused, Result, StoredName, Vault, attr::key, names::NameOf,
+    xattr_owner::special,
 };
 use format::{dir_id::DirId, record::Record};
 use rustix::{
@@ -23,6 +20,7 @@ use std::{
     path::PathBuf,
     sync::Arc,
 };
+use store::{BackingFile, DirFile, Listed, Node};
 
 /// If a single directory has more changed names than this, the whole store is synced, if it supports
 /// that.

@@ -49,7 +49,7 @@ mod tree;
 mod write;
 
 use super::{Error, Result, Time, keys::ContentKeys, resources::Budget, sync::Mutex};
-use crate::{engine::Router, store::BackingFile};
+use crate::engine::Router;
 use commit::SyncKind;
 use lease::Lease;
 use lock::StateLock;
@@ -62,6 +62,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use store::BackingFile;
 
 pub use background::Background;
 pub use bound::{Bound, Bounds};

@@ -12,15 +12,13 @@ use super::{
     rules::{Rule, holds},
     state::{Fault, State},
 };
-use crate::{
-    store::BackingFile,
-    vault::{Damage, Result, keys::ContentKeys},
-};
+use crate::vault::{Damage, Result, keys::ContentKeys};
 use format::{
     record::{RECORD, Record, RecordError},
     tree::Digest,
 };
 use std::{ffi::OsString, io, ops::Range, sync::Arc};
+use store::BackingFile;
 
 /// Bytes of both records.
 const HEADER: usize = 2 * RECORD;

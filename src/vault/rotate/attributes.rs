@@ -1,13 +1,10 @@
 //! Putting extended attributes under another key: under another name in the store or, for ACLs, under
 //! the same one.
 
-use crate::{
-    store::Node,
-    vault::{
-        Result,
-        keys::Keys,
-        xattr_owner::{common_name, is_other},
-    },
+use crate::vault::{
+    Result,
+    keys::Keys,
+    xattr_owner::{common_name, is_other},
 };
 use format::xattr::{Owner, of_others};
 use rustix::{fs::XattrFlags, io::Errno};
@@ -15,6 +12,7 @@ use std::{
     ffi::{OsStr, OsString},
     io,
 };
+use store::Node;
 
 /// The former keys and the present ones.
 pub(super) type BothKeys<'a> = (&'a Keys, &'a Keys);

@@ -3,16 +3,13 @@
 //! former key and can write to the store therefore cannot create anything that is accepted.
 
 use super::{Step, read_up_to};
-use crate::{
-    store::{DirFile, Listed, Node, StoreDir},
-    vault::{
-        Dir, Result, StoredName, Vault,
-        config_file::like,
-        descent::{Visitor, descend},
-        former_list::{remove_others, write},
-        names::{NameOf, read_small},
-        xattr_owner::{common_name, is_other},
-    },
+use crate::vault::{
+    Dir, Result, StoredName, Vault,
+    config_file::like,
+    descent::{Visitor, descend},
+    former_list::{remove_others, write},
+    names::{NameOf, read_small},
+    xattr_owner::{common_name, is_other},
 };
 use crypto::secret::Secret;
 use format::{
@@ -30,6 +27,7 @@ use std::{
     os::unix::ffi::OsStrExt,
     sync::Arc,
 };
+use store::{DirFile, Listed, Node, StoreDir};
 
 /// Result of listing.
 #[derive(Debug, PartialEq, Eq)]

@@ -6,15 +6,12 @@
 //! both keys. Entries under the former key cannot be moved out of it.
 
 use super::attributes::{self, BothKeys};
-use crate::{
-    store::{Listed, Node},
-    vault::{
-        Dir, Error, Result, StoredName, Vault,
-        config_file::{in_place, write_temporary},
-        keys::{Former, Keys},
-        names::{read_small, temporary_name},
-        xattr_owner::special,
-    },
+use crate::vault::{
+    Dir, Error, Result, StoredName, Vault,
+    config_file::{in_place, write_temporary},
+    keys::{Former, Keys},
+    names::{read_small, temporary_name},
+    xattr_owner::special,
 };
 use format::{
     dir_id::DirId,
@@ -33,6 +30,7 @@ use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
     sync::Arc,
 };
+use store::{Listed, Node};
 
 /// A directory that is being renewed.
 struct Renewal<'a> {

@@ -23,7 +23,6 @@ use super::{
     keys::Keys,
     names::{NameOf, read_up_to, temporary_name},
 };
-use crate::store::{BackingFile, DirFile, Listed, Node, StoreDir};
 use crypto::secret::Secret;
 use format::{
     config::VaultConfig,
@@ -41,6 +40,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
+use store::{BackingFile, DirFile, Listed, Node, StoreDir};
 
 /// Interval between attempts to lock the configuration.
 const WAIT: Duration = Duration::from_millis(50);

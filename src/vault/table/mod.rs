@@ -18,7 +18,6 @@ use super::{
     sharing::{Rule, holds},
     sync::{Condvar, Mutex},
 };
-use crate::store::{BackingFile, DirFile};
 use flusher::Hurry;
 use format::change_times::ChangeTime;
 use std::{
@@ -31,6 +30,7 @@ use std::{
     thread::JoinHandle,
     time::Instant,
 };
+use store::{BackingFile, DirFile};
 
 /// Number of unused files to keep before the flusher cleans all of them at once.
 const CROWD: usize = 2048;

@@ -1,7 +1,6 @@
 //! Stored files of a simulated process that is killed at a given write: later writes never reach the
 //! store. Can also simulate a store that takes away its locks.
 
-use crate::store::{BackingFile, DirFile, Locks};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::{
@@ -12,6 +11,7 @@ use std::{
         atomic::{AtomicI64, AtomicU32, Ordering},
     },
 };
+use store::{BackingFile, DirFile, Locks};
 
 const PAGE: usize = 4096;
 

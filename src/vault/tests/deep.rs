@@ -2,12 +2,10 @@
 //! abort.
 
 use super::*;
-use crate::{
-    store::{BackingFile, DirFile, StoreDir},
-    vault::{AnchorUse, Rotated},
-};
+use crate::vault::{AnchorUse, Rotated};
 use format::{dir_id::DirId, name::DIR_ID_NAME};
 use rustix::fs::FileType;
+use store::{BackingFile, DirFile, StoreDir};
 
 /// Distance in levels between second directories, to which a walk has to climb back.
 const FORKS: usize = 1000;

@@ -4,11 +4,9 @@
 //! the reason, and works when it is repeated.
 
 use super::*;
-use crate::{
-    store::scarce,
-    vault::{OpenError, OpenFile, SetAttr, Target},
-};
+use crate::vault::{OpenError, OpenFile, SetAttr, Target};
 use std::collections::BTreeMap;
+use store::scarce;
 
 type Act = fn(&Fixture) -> Result<()>;
 

@@ -168,7 +168,7 @@ fn a_descriptor_for_reading_is_exchanged_when_a_writer_comes() {
     let path = f.stored(&f.root(), "file");
     let reading = std::fs::File::open(&path).unwrap();
     let raw = rustix::fs::fstat(&reading).unwrap();
-    let store = crate::store::DirFile::new(reading.into());
+    let store = store::DirFile::new(reading.into());
     let reader = f.vault.files().open((raw.st_dev, raw.st_ino), store).unwrap();
     assert!(!reader.store.writable());
     let cut = SetAttr { size: Some(3), ..SetAttr::default() };

@@ -1,12 +1,9 @@
 //! Random operations on a vault and a plain directory in parallel: all results and the trees must agree.
 
 use super::*;
-use crate::{
-    store::{StoreDir, like_nfs},
-    vault::{
-        RenameMode, Target,
-        sharing::{Rule, break_rule},
-    },
+use crate::vault::{
+    RenameMode, Target,
+    sharing::{Rule, break_rule},
 };
 use proptest::{
     prelude::*,
@@ -14,6 +11,7 @@ use proptest::{
 };
 use rustix::fs::FileType;
 use std::collections::BTreeMap;
+use store::{StoreDir, like_nfs};
 
 /// Two short names and two long ones: few enough to collide often.
 fn name(i: u8) -> OsString {

@@ -1,11 +1,11 @@
 //! Syncs that fail, and recovery of the small files that names depend on.
 
 use super::*;
-use crate::store::scarce;
 use std::{
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     sync::atomic::Ordering,
 };
+use store::scarce;
 
 /// Creates a directory and a long name. Returns the files that a failed sync may lose, the id file and
 /// the sidecar, and the long name.

@@ -5,10 +5,8 @@ use super::{
     rotate::{Everything, copy_tree, everything, furnish, without_times},
     *,
 };
-use crate::{
-    store::{after_power_cut, cut_power_after},
-    vault::{Begun, OpenError, Rotated},
-};
+use crate::vault::{Begun, OpenError, Rotated};
+use store::{after_power_cut, cut_power_after};
 
 /// A vault, and a version of one of its files that was forged with the former key.
 struct Start {

@@ -2,14 +2,11 @@
 //! vault's operations on lists.
 
 use super::{Attribute, Attributes, Places};
-use crate::{
-    store::{BackingFile, DirFile, Node, StoreDir, fsync},
-    vault::{
-        Dir, Error, Kind, Result, Target, Vault,
-        attr::key,
-        names::{read_opened, read_up_to},
-        xattr_owner::Identity,
-    },
+use crate::vault::{
+    Dir, Error, Kind, Result, Target, Vault,
+    attr::key,
+    names::{read_opened, read_up_to},
+    xattr_owner::Identity,
 };
 use format::{
     former_list::Listed as Accepted,
@@ -28,6 +25,7 @@ use std::{
     io,
     sync::atomic::Ordering,
 };
+use store::{BackingFile, DirFile, Node, StoreDir, fsync};
 
 /// A node, and the directory of lists, which is created at the first write.
 struct OnStore<'a> {

@@ -3,18 +3,16 @@
 //! what it records as known must never be older than what was written to it.
 
 use super::*;
-use crate::{
-    store::{Snapshot, StoreDir},
-    vault::{
-        Error,
-        anchor::{
-            Compared, Looked,
-            entry::{Found, Identity},
-            rules::{Rule, break_rule},
-        },
+use crate::vault::{
+    Error,
+    anchor::{
+        Compared, Looked,
+        entry::{Found, Identity},
+        rules::{Rule, break_rule},
     },
 };
 use std::{collections::BTreeMap, ffi::OsStr};
+use store::{Snapshot, StoreDir};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 

@@ -5,10 +5,7 @@ mod database;
 mod locked;
 
 use super::{Anchor, Anew, Owner, database::DirState};
-use crate::{
-    store::{Failure, FaultyFile},
-    vault::{Unlock, Vault},
-};
+use crate::vault::{Unlock, Vault};
 use crypto::{cipher::Cipher, integrity::Integrity, secret::Secret};
 use format::{
     config::{Settings, VaultConfig},
@@ -17,6 +14,7 @@ use format::{
     name::NameMode,
 };
 use std::{path::Path, sync::Arc, sync::atomic::Ordering};
+use store::{Failure, FaultyFile};
 
 const KEY: &[u8] = b"0123456789abcdef";
 const DIR: DirId = DirId([7; 16]);

@@ -1,7 +1,7 @@
 //! A set of writes to one stored file, combined into as few calls as possible.
 
-use crate::store::BackingFile;
 use std::io::{self, IoSlice};
+use store::BackingFile;
 
 /// Maximum pieces in one call.
 const PIECES: usize = 1024;

@@ -13,10 +13,7 @@ mod exact;
 mod salvage;
 
 use super::{Context, File, record::Identity, tree::decode_entries};
-use crate::{
-    store::BackingFile,
-    vault::{Error, Result},
-};
+use crate::vault::{Error, Result};
 use anchor::Anchor;
 use format::{
     entry::{ENTRY, Entry, Slot},
@@ -24,6 +21,7 @@ use format::{
     record::{Claim, Record, Version},
 };
 use std::{io, sync::Arc};
+use store::BackingFile;
 
 /// Result of rebuilding a damaged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! The stored page with the commit records.
 
-use crate::store::BackingFile;
 use format::{layout, record::RECORD};
 use std::io;
+use store::BackingFile;
 
 /// Read in one call, because the store may be remote.
 pub(in crate::vault::file) struct Header {

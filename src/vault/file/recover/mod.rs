@@ -17,10 +17,7 @@ use super::{
     state::{Fault, State},
     tree::{NodePage, Recovered, RootBuilder, Sink, Tree, decode_entries, read_entries},
 };
-use crate::{
-    store::BackingFile,
-    vault::{Damage, Error, Result, Time},
-};
+use crate::vault::{Damage, Error, Result, Time};
 use format::{
     entry::{EPOCH_LIMIT, Entry},
     layout,
@@ -30,6 +27,7 @@ use format::{
 pub(super) use header::Header;
 use prove::Proven;
 use std::sync::Arc;
+use store::BackingFile;
 
 const NO_SUCH_KEY: &str =
     "is of a key that this vault does not have; if it came from a backup, that was made before `key rotate`";

@@ -3,12 +3,12 @@
 use super::{Background, Budget, Buffered, Context, Durability, File, SlotMemory};
 use crate::{
     engine::{EngineChoice, Router},
-    store::{BackingFile, Failure, FaultyFile, Snapshot},
     vault::{ContentKeys, Error},
 };
 use crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
 use format::layout;
 use std::sync::{Arc, atomic::Ordering};
+use store::{BackingFile, Failure, FaultyFile, Snapshot};
 
 mod ahead;
 mod attributes;

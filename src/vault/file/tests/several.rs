@@ -1,14 +1,12 @@
 //! Compares small reads done together with the same reads done alone.
 
 use super::{Rng, context, open};
-use crate::{
-    store::{BackingFile, FaultyFile},
-    vault::{
-        Error, Result,
-        file::{File, SmallRead},
-    },
+use crate::vault::{
+    Error, Result,
+    file::{File, SmallRead},
 };
 use std::sync::Arc;
+use store::{BackingFile, FaultyFile};
 
 const SIZE: usize = 3 << 20;
 

@@ -1,7 +1,7 @@
 //! Large files with little data.
 
 use super::*;
-use crate::store::DirFile;
+use store::DirFile;
 
 #[test]
 fn a_search_for_data_keeps_no_pages_of_holes() {

@@ -3,16 +3,14 @@
 use super::{
     FANOUT, Leaf, Node, Source, TOGETHER, Tree, damaged_leaf, decode_entries, digests_of, read_entries,
 };
-use crate::{
-    store::BackingFile,
-    vault::{Damage, Result},
-};
+use crate::vault::{Damage, Result};
 use format::{
     entry::{ENTRY, Entry},
     layout,
     tree::{ALL_HOLES, Digest, node_digest},
 };
 use std::{collections::HashMap, ops::Range};
+use store::BackingFile;
 
 impl Tree {
     /// Loads the slots of `group`.

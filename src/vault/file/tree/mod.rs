@@ -11,10 +11,7 @@ mod load;
 mod recovered;
 
 use super::slot_memory::{SlotMemory, SlotShare};
-use crate::{
-    store::BackingFile,
-    vault::{Damage, Result},
-};
+use crate::vault::{Damage, Result};
 use beside::Beside;
 pub(super) use build::{RootBuilder, Sink};
 use change::Journal;
@@ -30,6 +27,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     sync::Arc,
 };
+use store::BackingFile;
 
 /// Children of a node page.
 const FANOUT: usize = layout::FANOUT as usize;

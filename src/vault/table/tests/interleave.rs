@@ -6,13 +6,10 @@
 //! as nobody holds the inode. Each program writes its own chunk, so it knows what it must read.
 
 use super::super::{Files, flusher::Pace};
-use crate::{
-    store::{BackingFile, DirFile, Failure, FaultyFile},
-    vault::{
-        file::{Context, File, tests::context_by_hand},
-        open_file::{Key, OpenFile},
-        sync::Mutex,
-    },
+use crate::vault::{
+    file::{Context, File, tests::context_by_hand},
+    open_file::{Key, OpenFile},
+    sync::Mutex,
 };
 use shuttle::{
     Config, Runner,
@@ -28,6 +25,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
+use store::{BackingFile, DirFile, Failure, FaultyFile};
 
 const PROGRAMS: usize = 2;
 const CHUNK: usize = 4096;

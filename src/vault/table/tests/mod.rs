@@ -1,14 +1,12 @@
 mod interleave;
 
 use super::*;
-use crate::{
-    store::{Failure, FaultyFile},
-    vault::{
-        Error,
-        file::{Space, tests::context},
-    },
+use crate::vault::{
+    Error,
+    file::{Space, tests::context},
 };
 use std::{sync::Weak, time::Duration};
+use store::{Failure, FaultyFile};
 
 const KEY: Key = (1, 2);
 

@@ -8,12 +8,9 @@ use super::{
     },
     alone, check, fails_without, name, new_vault, share,
 };
-use crate::{
-    store::{BackingFile, DirFile},
-    vault::{
-        Dir, Error, Kind, OpenError, OpenFile, OpenOptions, RenameMode, SetAttr, StoredName, Target, Vault,
-        attr::key, dir_lock::LockMode,
-    },
+use crate::vault::{
+    Dir, Error, Kind, OpenError, OpenFile, OpenOptions, RenameMode, SetAttr, StoredName, Target, Vault,
+    attr::key, dir_lock::LockMode,
 };
 use rustix::{fs::OFlags, io::Errno};
 use std::{
@@ -22,6 +19,7 @@ use std::{
     thread,
     time::Duration,
 };
+use store::{BackingFile, DirFile};
 
 #[test]
 fn who_has_a_vault_alone_and_who_share_it_keep_each_other_out() {

@@ -11,11 +11,11 @@ mod world;
 use super::{settings, slot, unlock};
 use crate::{
     engine::EngineChoice,
-    store::Flock,
     vault::{Dir, Kind, OpenError, OpenOptions, Vault, sharing},
 };
 use format::name::NameMode;
 use std::{ffi::OsStr, path::Path, sync::Arc, time::Duration};
+use store::Flock;
 use tempfile::TempDir;
 
 /// Pseudo-random numbers, determined by the seed.

@@ -2,7 +2,7 @@
 //! model. Data closed before a file is opened is visible, a read returns only data that was written,
 //! only one process writes at a time, and nothing confirmed is lost.
 
-use crate::store::like_nfs;
+use store::like_nfs;
 
 use super::{
     super::super::sharing::Rule,

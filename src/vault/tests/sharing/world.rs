@@ -7,7 +7,6 @@ use super::{
     loss::{Owns, has_lost},
     new_vault, share,
 };
-use crate::store::{is_kept, sweep};
 use crate::vault::{Dir, Error, Kind, OpenFile, RenameMode, Result, StoredName, Target};
 use rustix::io::Errno;
 use std::{
@@ -17,6 +16,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+use store::{is_kept, sweep};
 use tempfile::TempDir;
 
 const CLIENTS: usize = 3;

@@ -4,8 +4,8 @@ use super::{
     super::super::Durability,
     marks::{PLACES, Place},
 };
-use crate::store::Failure;
 use std::{fmt, str::FromStr};
+use store::Failure;
 
 /// An operation of a program. Numbers are indices of marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

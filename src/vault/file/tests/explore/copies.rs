@@ -5,16 +5,14 @@ use super::{
     look::{Looker, Wrong, rest},
     marks::{Value, ZEROS, fill},
 };
-use crate::{
-    store::{BackingFile, FaultyFile, Snapshot},
-    vault::{Error, file::File},
-};
+use crate::vault::{Error, file::File};
 use format::{
     entry::{ENTRY, SLOT},
     layout,
     record::{RECORD, Record},
 };
 use std::{collections::HashSet, sync::Arc};
+use store::{BackingFile, FaultyFile, Snapshot};
 
 /// Operations on each copy.
 const OPERATIONS: u64 = 6;

@@ -7,9 +7,9 @@ use super::{
     life::{self, Care},
     marks::Place,
 };
-use crate::store::{Call, Failure};
 use format::layout;
 use std::sync::Arc;
+use store::{Call, Failure};
 
 pub(super) fn one_of<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
     all[rng.below(all.len() as u64) as usize]

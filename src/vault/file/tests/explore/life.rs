@@ -8,10 +8,7 @@ use super::{
     marks::{Value, ZEROS, fill},
     oracle::Oracle,
 };
-use crate::{
-    store::{Call, FaultyFile, Snapshot},
-    vault::Error,
-};
+use crate::vault::Error;
 use format::layout;
 use std::{
     fmt::{self, Display, Formatter},
@@ -20,6 +17,7 @@ use std::{
     str::FromStr,
     sync::Arc,
 };
+use store::{Call, FaultyFile, Snapshot};
 
 /// How thoroughly a run is checked.
 #[derive(Debug, Clone, Copy)]

@@ -7,16 +7,14 @@ use super::{
     marks::{Place, Value, fill, identify, parts},
     oracle::{Oracle, View},
 };
-use crate::{
-    store::{Failure, FaultyFile, Snapshot},
-    vault::{ContentKeys, Error},
-};
+use crate::vault::{ContentKeys, Error};
 use crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
 use format::layout;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
+use store::{Failure, FaultyFile, Snapshot};
 
 /// Statistics of an exploration.
 #[derive(Debug, Clone, Copy, Default)]

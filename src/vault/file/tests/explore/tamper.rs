@@ -5,15 +5,13 @@ use super::{
     marks::ZEROS,
     oracle::View,
 };
-use crate::{
-    store::{BackingFile, FaultyFile, Snapshot},
-    vault::{Error, file::File},
-};
+use crate::vault::{Error, file::File};
 use format::{
     entry::{ENTRY, SLOT},
     layout,
     record::RECORD,
 };
+use store::{BackingFile, FaultyFile, Snapshot};
 
 type Verdict<T = ()> = Result<T, String>;
 

@@ -10,6 +10,7 @@ mod history;
 mod program;
 mod store;
 
+use self::store::{Instant, Interrupted};
 use super::{
     super::{
         super::{
@@ -26,9 +27,9 @@ use super::{
 };
 use crate::{
     engine::Router,
-    store::FaultyFile,
     vault::{ContentKeys, Error},
 };
+use ::store::FaultyFile;
 use crossbeam_channel::{Receiver, TryRecvError};
 use crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
 use format::layout;
@@ -47,7 +48,6 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
-use store::{Instant, Interrupted};
 
 /// Background threads.
 const BEHIND: usize = 2;

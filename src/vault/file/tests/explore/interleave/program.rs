@@ -7,8 +7,8 @@ use super::super::{
     draw::one_of,
     marks::Place,
 };
-use crate::store::Failure;
 use std::fmt;
+use store::Failure;
 
 /// An action of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

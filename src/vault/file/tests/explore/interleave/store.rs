@@ -2,12 +2,12 @@
 //! continue. Records some instants between two calls, for crashes.
 
 use super::history::Clock;
-use crate::store::{BackingFile, FaultyFile, Snapshot};
 use shuttle::{rand::Rng, sync::atomic::AtomicBool};
 use std::{
     io,
     sync::{Arc, Mutex, atomic::Ordering},
 };
+use store::{BackingFile, FaultyFile, Snapshot};
 
 /// Instants recorded in a run.
 const INSTANTS: usize = 3;

@@ -182,7 +182,7 @@ impl<'a> Node<'a> {
     /// EEXIST or ENODATA according to `flags`; ENOSPC or E2BIG if the store has no room for the value;
     /// otherwise any error from the store.
     pub fn set_xattr(&self, name: &OsStr, value: &[u8], flags: XattrFlags) -> io::Result<()> {
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         super::power::call()?;
         Ok(rustix::fs::setxattr(self.path(), name, value, flags)?)
     }
@@ -192,7 +192,7 @@ impl<'a> Node<'a> {
     /// # Errors
     /// Any error from the store.
     pub fn remove_xattr(&self, name: &OsStr) -> io::Result<bool> {
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         super::power::call()?;
         match rustix::fs::removexattr(self.path(), name) {
             Ok(()) => Ok(true),

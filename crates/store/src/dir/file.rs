@@ -1,7 +1,7 @@
 //! A regular file of the store, behind a descriptor that can be replaced.
 
 use super::Node;
-use crate::store::BackingFile;
+use crate::BackingFile;
 use metrics::{Activity, Counted};
 use rustix::{
     fs::{
@@ -124,7 +124,7 @@ impl BackingFile for DirFile {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         super::power::call()?;
         let _counted = Counted::start(Activity::StoreWrite, buf.len());
         let fd = self.fd();
@@ -140,7 +140,7 @@ impl BackingFile for DirFile {
     }
 
     fn write_vectored_at(&self, pieces: &[io::IoSlice], offset: u64) -> io::Result<()> {
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         super::power::call()?;
         let fd = self.fd();
         let counted = Counted::start(Activity::StoreWrite, pieces.iter().map(|piece| piece.len()).sum());
@@ -161,7 +161,7 @@ impl BackingFile for DirFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         super::power::call()?;
         Ok(retry_on_intr(|| rustix::fs::ftruncate(&*self.fd(), len))?)
     }
@@ -174,10 +174,10 @@ impl BackingFile for DirFile {
     fn sync_data(&self) -> io::Result<()> {
         let _counted = Counted::start(Activity::StoreSync, 0);
         // EINTR is not retried: it is not known whether a second call would still report a failed write.
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         super::power::call()?;
         rustix::fs::fdatasync(&*self.fd())?;
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         super::power::synced(&*self.fd());
         Ok(())
     }

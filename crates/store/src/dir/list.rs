@@ -75,7 +75,7 @@ impl StoreDir {
     /// # Errors
     /// Any error from the store.
     pub fn stream(&self) -> io::Result<DirStream> {
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         super::nfs::sweep();
         Ok(DirStream { fd: self.readable()?, buffer: Vec::with_capacity(BUFFER) })
     }

@@ -7,27 +7,27 @@ mod file;
 mod flock;
 mod generation;
 mod list;
-#[cfg(test)]
+#[cfg(feature = "testing")]
 mod lost;
 mod mode;
-#[cfg(test)]
+#[cfg(feature = "testing")]
 mod nfs;
 mod node;
-#[cfg(test)]
+#[cfg(feature = "testing")]
 mod power;
-#[cfg(test)]
+#[cfg(feature = "testing")]
 pub mod scarce;
 
 pub use file::DirFile;
 pub use flock::Flock;
 pub use list::{DirStream, Listed, is_dots};
-#[cfg(test)]
+#[cfg(feature = "testing")]
 pub use lost::Locks;
 pub use mode::{is_marked, is_to_be_marked};
-#[cfg(test)]
+#[cfg(feature = "testing")]
 pub use nfs::{is_kept, like_nfs, sweep};
 pub use node::Node;
-#[cfg(test)]
+#[cfg(feature = "testing")]
 pub use power::{after_power_cut, cut_power_after};
 
 use metrics::{Activity, Counted};
@@ -143,7 +143,7 @@ impl StoreDir {
     /// # Errors
     /// EEXIST if the name is taken; otherwise any error from the store.
     pub fn create_file(&self, name: &OsStr, mode: u32) -> io::Result<OwnedFd> {
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         scarce::ask(scarce::Call::Change)?;
         let flags = ALWAYS | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         Ok(openat(self, self.component(name)?, flags, Mode::from_raw_mode(mode))?)
@@ -198,7 +198,7 @@ impl StoreDir {
     /// # Errors
     /// EEXIST if the name is taken; otherwise any error from the store.
     pub fn mkdir(&self, name: &OsStr, mode: u32) -> io::Result<()> {
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         scarce::ask(scarce::Call::Change)?;
         Ok(rustix::fs::mkdirat(self, self.component(name)?, Mode::from_raw_mode(mode))?)
     }
@@ -208,7 +208,7 @@ impl StoreDir {
     /// # Errors
     /// EEXIST if the name is taken, EPERM for a device without privilege; otherwise any error from the store.
     pub fn mknod(&self, name: &OsStr, kind: FileType, mode: u32, device: u64) -> io::Result<()> {
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         scarce::ask(scarce::Call::Change)?;
         Ok(rustix::fs::mknodat(self, self.component(name)?, kind, Mode::from_raw_mode(mode), device)?)
     }
@@ -219,7 +219,7 @@ impl StoreDir {
     /// EEXIST if the name is taken; ENAMETOOLONG if the target is too long for the store; otherwise any error
     /// from the store.
     pub fn symlink(&self, target: &OsStr, name: &OsStr) -> io::Result<()> {
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         scarce::ask(scarce::Call::Change)?;
         Ok(rustix::fs::symlinkat(target, self, self.component(name)?)?)
     }
@@ -238,7 +238,7 @@ impl StoreDir {
     /// # Errors
     /// EEXIST if the new name is taken; otherwise any error from the store.
     pub fn link(&self, name: &OsStr, to: &StoreDir, new: &OsStr) -> io::Result<()> {
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         scarce::ask(scarce::Call::Change)?;
         Ok(rustix::fs::linkat(self, self.component(name)?, to, to.component(new)?, AtFlags::empty())?)
     }
@@ -248,9 +248,9 @@ impl StoreDir {
     /// # Errors
     /// EISDIR for a directory; otherwise any error from the store.
     pub fn unlink(&self, name: &OsStr) -> io::Result<()> {
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         scarce::ask(scarce::Call::Change)?;
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         if nfs::keep(self, name)? {
             return Ok(());
         }
@@ -262,9 +262,9 @@ impl StoreDir {
     /// # Errors
     /// ENOTEMPTY if it is not empty; otherwise any error from the store.
     pub fn rmdir(&self, name: &OsStr) -> io::Result<()> {
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         scarce::ask(scarce::Call::Change)?;
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         nfs::sweep();
         Ok(rustix::fs::unlinkat(self, self.component(name)?, AtFlags::REMOVEDIR)?)
     }
@@ -274,9 +274,9 @@ impl StoreDir {
     /// # Errors
     /// Any error from the store.
     pub fn rename(&self, name: &OsStr, to: &StoreDir, new: &OsStr) -> io::Result<()> {
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         scarce::ask(scarce::Call::Change)?;
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         nfs::keep_replaced(self, name, to, new)?;
         Ok(rustix::fs::renameat(self, self.component(name)?, to, to.component(new)?)?)
     }
@@ -328,7 +328,7 @@ impl StoreDir {
     }
 
     fn rename_with(&self, name: &OsStr, to: &StoreDir, new: &OsStr, flags: RenameFlags) -> Result<(), Errno> {
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         scarce::ask(scarce::Call::Change)?;
         rustix::fs::renameat_with(self, self.component(name)?, to, to.component(new)?, flags)
     }
@@ -384,7 +384,7 @@ impl StoreDir {
 
     /// Checks that `name` is a single path component; EINVAL otherwise.
     fn component<'n>(&self, name: &'n OsStr) -> Result<&'n OsStr, Errno> {
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         nfs::known(self)?;
         let bytes = name.as_bytes();
         if matches!(bytes, b"" | b"." | b"..") || bytes.contains(&b'/') {
@@ -398,7 +398,7 @@ impl StoreDir {
     /// # Errors
     /// Any error from the store.
     pub fn readable(&self) -> Result<OwnedFd, Errno> {
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         nfs::known(self)?;
         openat(self, ".", ALWAYS | OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
     }
@@ -419,14 +419,14 @@ fn openat(
     flags: OFlags,
     mode: Mode,
 ) -> rustix::io::Result<OwnedFd> {
-    #[cfg(test)]
+    #[cfg(feature = "testing")]
     scarce::ask(scarce::Call::Open)?;
     rustix::fs::openat(dir, name, flags, mode)
 }
 
 /// Duplicates a descriptor.
 fn duplicate(of: impl AsFd) -> io::Result<OwnedFd> {
-    #[cfg(test)]
+    #[cfg(feature = "testing")]
     scarce::ask(scarce::Call::Open)?;
     of.as_fd().try_clone_to_owned()
 }
@@ -445,7 +445,7 @@ impl Filesystem {
     /// Whether [`Filesystem::sync`] works. On FUSE the kernel answers syncfs(2) itself, without asking
     /// the server that keeps the files.
     pub fn syncs(&self) -> bool {
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         if scarce::is_like_fuse() {
             return false;
         }
@@ -487,10 +487,10 @@ impl Filesystem {
                 self.fd.get_or_init(|| fd)
             }
         };
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         power::call()?;
         rustix::fs::syncfs(fd)?;
-        #[cfg(test)]
+        #[cfg(feature = "testing")]
         power::all_synced();
         Ok(())
     }
@@ -501,10 +501,10 @@ impl Filesystem {
 /// # Errors
 /// Any error from the store.
 pub fn fsync(fd: impl AsFd) -> io::Result<()> {
-    #[cfg(test)]
+    #[cfg(feature = "testing")]
     power::call()?;
     rustix::fs::fsync(&fd)?;
-    #[cfg(test)]
+    #[cfg(feature = "testing")]
     power::synced(&fd);
     Ok(())
 }
