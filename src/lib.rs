@@ -1,7 +1,7 @@
 //! warpcrypt: an encrypted, authenticated directory for Linux.
 //!
-//! The modules of the data path are layers; each calls only those to its left: `engine` ← `vault` ← `fuse`
-//! ← `cli`. Beside them, `reverse` computes what a vault would store. The crates `crypto`, `format`,
+//! The modules of the data path are layers; each calls only those to its left: `vault` ← `fuse` ← `cli`.
+//! Beside them, `reverse` computes what a vault would store. The crates `crypto`, `engine`, `format`,
 //! `metrics` and `store` are below all of these.
 
 // In tests, the store fails on command.
@@ -9,7 +9,6 @@
 extern crate store_testing as store;
 
 pub mod cli;
-pub mod engine;
 pub mod fuse;
 pub mod hash;
 pub mod reverse;

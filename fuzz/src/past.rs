@@ -1,15 +1,15 @@
 //! Files with a history: snapshots of the store, and the file's content at each.
 
 use crypto::{chunk::CHUNK, cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
+use engine::{EngineChoice, Router};
 use format::{
     layout::PAGE,
     record::{RECORD, Record},
 };
 use std::sync::{Arc, LazyLock};
 use store::FaultyFile;
-use warpcrypt::{
-    engine::{EngineChoice, Router},
-    vault::{Background, Budget, Buffered, ContentKeys, Context, Durability, File, SlotMemory, Space},
+use warpcrypt::vault::{
+    Background, Budget, Buffered, ContentKeys, Context, Durability, File, SlotMemory, Space,
 };
 
 /// A moment in a file's history.

@@ -6,7 +6,7 @@ use super::{
     json::document,
     print,
 };
-use crate::engine::{
+use engine::{
     Calibration, Curve, Description, Function, Measured, Profile, calibrate, crossover, forget_measurements,
 };
 use serde_json::{Value, json};

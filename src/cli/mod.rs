@@ -51,7 +51,6 @@ mod unheard;
 mod unlocking;
 mod vaults;
 
-use crate::engine;
 use args::{Cli, Command, OVERVIEW};
 use clap::{CommandFactory, Parser};
 use crypto::machine::allow_any_memory;

@@ -14,7 +14,6 @@ use super::{
     shared_store, tell, unlocking, vaults,
 };
 use crate::{
-    engine,
     fuse::Trust,
     vault::{OpenOptions, PATIENCE, Unlock},
 };

@@ -6,10 +6,7 @@ use super::{
     descriptors,
     exit::{Code, Failure, Outcome},
 };
-use crate::{
-    engine,
-    fuse::{MounterTask, serve_mounter},
-};
+use crate::fuse::{MounterTask, serve_mounter};
 use rustix::{
     fs::{FileType, fstat},
     io::fcntl_dupfd_cloexec,

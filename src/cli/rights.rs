@@ -3,10 +3,10 @@
 
 use super::note;
 use crate::{
-    engine::{self, EngineChoice},
     fuse::{self, Reach},
     vault::{AnchorUse, OpenOptions},
 };
+use engine::EngineChoice;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::{
     fs, iter,

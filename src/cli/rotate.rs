@@ -14,12 +14,12 @@ use super::{
     tell, unlocking, vaults,
 };
 use crate::{
-    engine::EngineChoice,
     fuse::{self, ControlCommand},
     reverse::ReverseKeys,
     vault::{Begun, ConfigLock, OpenError, OpenOptions, Rotated, Step, Unlock, Vault},
 };
 use crypto::secret::Secret;
+use engine::EngineChoice;
 use format::{
     config::{ConfigError, VaultConfig},
     key_slot::{NewSlot, SlotSecret},

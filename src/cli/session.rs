@@ -6,7 +6,6 @@ use super::{
     mount_point, reverse, rights, vaults,
 };
 use crate::{
-    engine::{self, EngineChoice},
     fuse::{
         self, CacheMode, ControlDir, MountOptions, MountPoint, Mounter, MounterTask, NoControlDir, Owners,
         Reach, RingMode, Session, Trust,
@@ -14,6 +13,7 @@ use crate::{
     reverse::Exclusions,
     vault::{self, OpenOptions, Unlock, Vault},
 };
+use engine::EngineChoice;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,

@@ -8,8 +8,8 @@ use super::{
     tree::Tree,
     worker::Worker,
 };
-use crate::engine::Fault;
 use crypto::hash::md6::{self, Md6, VALUE};
+use engine::Fault;
 use std::sync::Arc;
 
 /// The CPU checks one message in one of this many slots.

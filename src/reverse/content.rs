@@ -9,7 +9,7 @@ use super::{
     keys::SealKeys,
     seal::{EPOCH, Group, next_data},
 };
-use crate::engine::CpuEngine;
+use engine::CpuEngine;
 use format::{
     entry::ENTRY,
     layout::{

@@ -7,7 +7,7 @@ use super::{
     long_names::LongNames,
     plain::{CONFIG, Listed, Plain},
 };
-use crate::engine::CpuEngine;
+use engine::CpuEngine;
 use format::{
     layout::MAX_SIZE,
     name::{CONFIG_COPY, CONFIG_FILE, Class, DIR_ID_NAME, SIDECAR, sidecar_name},

@@ -106,7 +106,7 @@ pub enum Error {
     NoData,
     /// No engine could do the work.
     #[error("{0}")]
-    Engine(#[from] crate::engine::EngineError),
+    Engine(#[from] engine::EngineError),
 }
 
 impl Error {

@@ -18,8 +18,8 @@ use super::{
     rotate::{Behind, WhyLeft},
     taken_id::StrandedId,
 };
-use crate::engine::{EngineChoice, Router};
 use crypto::secret::Secret;
+use engine::{EngineChoice, Router};
 use format::{
     config::{VAULT_ID, VaultConfig},
     dir_id::DirId,

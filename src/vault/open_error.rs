@@ -1,7 +1,7 @@
 //! Why a vault does not open. Each message tells its reader what to do.
 
 use super::{AnchorError, Damage};
-use crate::engine::EngineError;
+use engine::EngineError;
 use format::{
     config::{ConfigError, VERSION},
     key_slot::SlotKind,

@@ -1,8 +1,8 @@
 //! Memory and engines that an open vault uses.
 
 use super::Vault;
-use crate::engine::EngineCounters;
 use crypto::chunk::CHUNK;
+use engine::EngineCounters;
 
 /// Default memory for file contents of an open vault, in bytes.
 pub(super) const MEMORY: usize = 256 << 20;

@@ -9,11 +9,11 @@ use crypto::{
     cipher::Cipher,
     integrity::Integrity,
 };
-use std::{sync::Arc, time::Duration};
-use warpcrypt::engine::{
+use engine::{
     Batch, BufferPool, ChunkJob, CpuEngine, Engine, EngineError, Fault, GpuEngine, Op, Patience, Shape, Ways,
     start_gpus_with,
 };
+use std::{sync::Arc, time::Duration};
 
 /// A ring shape that small batches fill.
 pub const SMALL: Shape = Shape {

@@ -1,6 +1,7 @@
 //! The fake driver: building it, and running tests of this program over it.
 
 use crate::support::{command::run, say, which};
+use engine::GPU_COMMAND;
 use rustix::process::Pid;
 use std::{
     fs,
@@ -12,7 +13,6 @@ use std::{
     },
 };
 use tempfile::TempDir;
-use warpcrypt::engine::GPU_COMMAND;
 
 /// Directory of the driver, which is built once. `None` without g++; with `REQUIRE_GXX=1` that is a
 /// failure.

@@ -6,12 +6,12 @@ use crate::{
     fake::{self, order, processes_of},
     support::{is_proof, random::Random, say},
 };
+use engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Patience, Shape};
 use rustix::process::{Signal, kill_process};
 use std::{
     thread::sleep,
     time::{Duration, Instant},
 };
-use warpcrypt::engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Patience, Shape};
 
 const CALLS: [&str; 10] = [
     "cuCtxSetCurrent",

@@ -7,6 +7,7 @@ use crate::{
     support::{mounted::program_path, random::Random, say},
 };
 use crypto::chunk::ChunkKeys;
+use engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Shape, start_gpus_with};
 use rustix::process::{Signal, kill_process};
 use std::{
     fs, process,
@@ -14,7 +15,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use warpcrypt::engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Shape, start_gpus_with};
 
 const MIB: usize = 1 << 20;
 

@@ -6,6 +6,7 @@ use crate::{
     support::{command::run, is_proof, random::Random, say, setting},
 };
 use crypto::chunk::ChunkKeys;
+use engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Shape, Ways};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -15,7 +16,6 @@ use std::{
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
-use warpcrypt::engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Shape, Ways};
 
 /// The faults that build-planted.sh can plant.
 const FAULTS: [(u32, &str); 5] = [

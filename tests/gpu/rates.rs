@@ -8,6 +8,7 @@ use crypto::{
     integrity::Integrity,
 };
 use cudarc::driver::sys;
+use engine::{Batch, BufferPool, ChunkJob, CpuEngine, Engine, GpuEngine, Op, Shape, Ways};
 use std::{
     ffi::c_void,
     ptr,
@@ -18,7 +19,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use warpcrypt::engine::{Batch, BufferPool, ChunkJob, CpuEngine, Engine, GpuEngine, Op, Shape, Ways};
 
 const PAIRS: [(Cipher, Integrity); 3] = [
     (Cipher::Aes256, Integrity::TurboShake128x4),

@@ -4,6 +4,7 @@ use crate::{
     batches::{SMALL, all_keys, round},
     support::{command::ok, mounted::program_path, random::Random, say, setting},
 };
+use engine::{BufferPool, CpuEngine, GpuEngine, Patience, Shape, Ways, gpus, start_gpus_with};
 use std::{
     path::PathBuf,
     process::Command,
@@ -11,7 +12,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use warpcrypt::engine::{BufferPool, CpuEngine, GpuEngine, Patience, Shape, Ways, gpus, start_gpus_with};
 
 /// Whether there is a device. Without one the test is skipped with a message, or fails with
 /// `REQUIRE_GPU=1`.

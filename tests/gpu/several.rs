@@ -7,13 +7,13 @@ use crate::{
     support::{mounted::program_path, random::Random, setting},
 };
 use crypto::chunk::ChunkKeys;
+use engine::{
+    Batch, BufferPool, CpuEngine, Engine, EngineChoice, EngineCounters, Router, gpus, start_gpus_with,
+};
 use std::{
     sync::Arc,
     thread::sleep,
     time::{Duration, Instant},
-};
-use warpcrypt::engine::{
-    Batch, BufferPool, CpuEngine, Engine, EngineChoice, EngineCounters, Router, gpus, start_gpus_with,
 };
 
 const DEVICES: [&str; 2] = ["2", "3"];

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::support::is_proof;
 use crypto::{cipher::CipherFamily, integrity::Integrity};
-use warpcrypt::engine::Op;
+use engine::Op;
 
 /// Warps per block.
 const WARPS: u32 = 4;

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::support::is_proof;
 use crypto::{cipher::CipherFamily, integrity::Integrity};
-use warpcrypt::engine::Op;
+use engine::Op;
 
 pub const LENGTHS: [usize; 14] = [4096, 1, 15, 16, 17, 999, 1000, 1001, 2040, 3000, 4000, 4001, 4095, 4096];
 /// Launch number, which always has its highest bit set.

@@ -11,8 +11,7 @@ use std::{
 };
 
 /// Each layer that is a module of the program, and the layers that it may use.
-const MAY_USE: [(&str, &[&str]); 6] = [
-    ("engine", &["crypto", "metrics"]),
+const MAY_USE: [(&str, &[&str]); 5] = [
     ("vault", &["crypto", "engine", "format", "metrics", "store"]),
     ("reverse", &["crypto", "engine", "format"]),
     ("fuse", &["metrics", "reverse", "vault"]),

@@ -1,8 +1,8 @@
 //! Batches that engines can run repeatedly.
 
 use crypto::chunk::{CHUNK, ChunkId, ChunkKeys};
+use engine::{Batch, BufferPool, ChunkJob, Engine, EngineError, Function, Op};
 use std::{mem, sync::Arc};
-use warpcrypt::engine::{Batch, BufferPool, ChunkJob, Engine, EngineError, Function, Op};
 
 /// A batch of `chunks` whole chunks. If `function` opens, the chunks verify, because `engine` has sealed
 /// them.

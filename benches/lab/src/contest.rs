@@ -2,8 +2,8 @@
 
 use crate::batches::batch;
 use crypto::chunk::CHUNK;
+use engine::{Batch, Engine, EngineError, Function, Router};
 use std::time::{Duration, Instant};
-use warpcrypt::engine::{Batch, Engine, EngineError, Function, Router};
 
 /// Times of consecutive batches on one contestant. An uncounted batch ran before them, because the first
 /// one depends on which threads are awake, and in which caches, from earlier runs.

@@ -2,13 +2,13 @@
 //! kernels, textures and module variables. All work goes to one queue, in order.
 
 use cudarc::driver::sys;
+use engine::driver::{
+    Context, Description, DeviceMemory, DriverError, HostMemory, Kernel, Module, Result, check, devices,
+};
 use std::{
     ffi::{CString, c_int, c_uint, c_void},
     mem, ptr,
     sync::Arc,
-};
-use warpcrypt::engine::driver::{
-    Context, Description, DeviceMemory, DriverError, HostMemory, Kernel, Module, Result, check, devices,
 };
 
 /// Calls a driver function by name.

@@ -8,10 +8,8 @@ use crate::{
 };
 use clap::{Args, value_parser};
 use crypto::{cipher::Cipher, integrity::Integrity};
-use warpcrypt::{
-    cli::lab::{Code, Failure, Outcome},
-    engine::Function,
-};
+use engine::Function;
+use warpcrypt::cli::lab::{Code, Failure, Outcome};
 
 const ABOUT: &str = "Each batch is run by the CPU engine, by the first GPU and by the router, in short series in turn, in \
     one process; the first of a series does not count, and the CPU writes the batch's buffers before each run. The ratio is \

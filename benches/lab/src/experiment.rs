@@ -7,6 +7,10 @@ use crate::{
     report::{Cell, Column, Report, Section, Spread, Table, significant},
 };
 use clap::Args;
+use engine::{
+    DriverError,
+    driver::{DeviceMemory, HostMemory},
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
     num::NonZero,
@@ -14,13 +18,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use warpcrypt::{
-    cli::lab::{Code, Failure, Interrupt, Outcome},
-    engine::{
-        DriverError,
-        driver::{DeviceMemory, HostMemory},
-    },
-};
+use warpcrypt::cli::lab::{Code, Failure, Interrupt, Outcome};
 
 /// Arguments of an experiment.
 #[derive(Debug, Args)]

@@ -23,7 +23,7 @@ use report::Report;
 use std::{env, path::PathBuf, process::ExitCode};
 use warpcrypt::{
     cli::lab::{Failure, Outcome, begin, completions, main_with, man, print},
-    engine, fuse,
+    fuse,
 };
 
 /// If this is its first argument, the laboratory acts as the program that it measures.

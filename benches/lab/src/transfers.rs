@@ -10,11 +10,9 @@ use crate::{
     device::Lab,
     report::{Axis, Column, Plot, Report, Section, Spread, Table},
 };
+use engine::driver::DeviceMemory;
 use std::time::Instant;
-use warpcrypt::{
-    cli::lab::Outcome,
-    engine::{self, driver::DeviceMemory},
-};
+use warpcrypt::cli::lab::Outcome;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;

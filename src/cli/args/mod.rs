@@ -11,7 +11,6 @@ pub use transfer::{CatArgs, ExportArgs, ImportArgs, ListArgs};
 pub use values::{CacheArg, DurabilityArg, EngineArg, IoUringArg, duration};
 
 use crate::{
-    engine,
     fuse::{self, Owners, Trust},
     reverse::Patterns,
 };

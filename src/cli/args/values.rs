@@ -1,7 +1,6 @@
 //! Option values: keywords and times.
 
 use crate::{
-    engine::EngineChoice,
     fuse::{CacheMode, RingMode},
     vault::Durability,
 };
@@ -9,6 +8,7 @@ use clap::{
     ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
 };
+use engine::EngineChoice;
 use std::time::Duration;
 
 /// A parser for the format's names of a parameter's values.

@@ -1,7 +1,6 @@
 //! The effects of limits and hardware on a mount.
 
 use super::finding::Finding;
-use crate::engine;
 use crypto::{cipher::Cipher, variants};
 use rustix::process::{Resource, geteuid, getrlimit};
 

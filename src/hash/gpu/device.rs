@@ -1,10 +1,10 @@
 //! The device's hashing kernels, and their launch geometry.
 
-use crate::engine::{
+use crypto::hash::md6::forest::are_few;
+use engine::{
     Fault,
     driver::{Context, Geometry, Kernel, Module},
 };
-use crypto::hash::md6::forest::are_few;
 use std::sync::{Arc, atomic::AtomicUsize};
 
 /// `kernels/hash.cu`, compiled.

@@ -6,13 +6,13 @@ mod slot;
 
 pub(super) use slot::{BYTES, Failed, InFlight, MessageSlot, TREES};
 
-use crate::engine::{Fault, driver::DriverError};
 use crossbeam_channel::bounded;
 use crypto::hash::{
     Function,
     md6::{Md6, forest::Tree},
 };
 use device::Device;
+use engine::{Fault, driver::DriverError};
 use parking_lot::Mutex;
 use std::{
     sync::{

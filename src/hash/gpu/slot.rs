@@ -3,13 +3,13 @@
 //! event. The driver module contains the code that both share.
 
 use super::device::Device;
-use crate::engine::{
-    Fault, Patience,
-    driver::{DeviceMemory, DriverError, Event, HostMemory, Stream},
-};
 use crypto::hash::md6::{
     Md6, VALUE,
     forest::{Forest, LAYER, Tree},
+};
+use engine::{
+    Fault, Patience,
+    driver::{DeviceMemory, DriverError, Event, HostMemory, Stream},
 };
 use std::{
     sync::{Arc, atomic::Ordering},

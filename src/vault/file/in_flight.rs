@@ -7,11 +7,9 @@ use super::{
     buffer::{Plain, Share},
     record::{Identity, NewRecord},
 };
-use crate::{
-    engine::{Batch, ChunkJob},
-    vault::{Error, sync::Mutex},
-};
+use crate::vault::{Error, sync::Mutex};
 use crypto::chunk::CHUNK;
+use engine::{Batch, ChunkJob};
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 /// Chunks on their way to the store.

@@ -49,8 +49,8 @@ mod tree;
 mod write;
 
 use super::{Error, Result, Time, keys::ContentKeys, resources::Budget, sync::Mutex};
-use crate::engine::Router;
 use commit::SyncKind;
+use engine::Router;
 use lease::Lease;
 use lock::StateLock;
 use read::Ahead;

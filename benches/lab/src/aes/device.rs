@@ -10,11 +10,9 @@ use crypto::{
     aes_keys::AesRoundKeys,
     cipher::{Cipher, CipherKey},
 };
+use engine::driver::{DeviceMemory, Module};
 use std::sync::Arc;
-use warpcrypt::{
-    cli::lab::Outcome,
-    engine::driver::{DeviceMemory, Module},
-};
+use warpcrypt::cli::lab::Outcome;
 
 static FATBIN: &[u8] = include_bytes!("../../kernels/aes.fatbin");
 

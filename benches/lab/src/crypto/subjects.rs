@@ -12,9 +12,9 @@ use ctr::{
     Ctr128BE,
     cipher::{KeyIvInit, StreamCipher},
 };
+use engine::{BufferPool, CpuEngine, Engine, Function, GpuEngine, Op};
 use sha3::{Digest, Sha3_256};
 use std::{hint::black_box, sync::Arc};
-use warpcrypt::engine::{BufferPool, CpuEngine, Engine, Function, GpuEngine, Op};
 
 /// Chunks processed by ciphers and tags: few enough to fit easily into the second-level cache.
 const CHUNKS: usize = 16;

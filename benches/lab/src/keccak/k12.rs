@@ -7,8 +7,9 @@ use crate::{
     report::{Axis, Column, Plot, Section, Spread, Table},
 };
 use crypto::hash::{Digest, Function};
+use engine::driver::DeviceMemory;
 use std::time::Instant;
-use warpcrypt::{cli::lab::Outcome, engine::driver::DeviceMemory};
+use warpcrypt::cli::lab::Outcome;
 
 /// Bytes of a chunk of the tree, and of its hash.
 const CHUNK: usize = 8192;

@@ -18,12 +18,10 @@ use crypto::{
     hash::permute_all,
     keccak::{self, Rounds, State},
 };
+use engine::driver::{DeviceMemory, Module};
 use opencl::OpenCl;
 use std::sync::Arc;
-use warpcrypt::{
-    cli::lab::{Failure, Outcome},
-    engine::driver::{DeviceMemory, Module},
-};
+use warpcrypt::cli::lab::{Failure, Outcome};
 
 static FATBIN: &[u8] = include_bytes!("../../kernels/keccak.fatbin");
 

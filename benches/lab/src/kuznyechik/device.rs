@@ -10,11 +10,9 @@ use crypto::{
     cipher::{Cipher, CipherKey},
     kuznyechik::Kuznyechik,
 };
+use engine::driver::{DeviceMemory, Module};
 use std::sync::Arc;
-use warpcrypt::{
-    cli::lab::Outcome,
-    engine::driver::{DeviceMemory, Module},
-};
+use warpcrypt::cli::lab::Outcome;
 
 static FATBIN: &[u8] = include_bytes!("../../kernels/kuznyechik.fatbin");
 static CONSTANT_FATBIN: &[u8] = include_bytes!("../../kernels/kuznyechik_constant.fatbin");

@@ -17,14 +17,12 @@ use crypto::hash::{
         forest::{Forest, LAYER, Tree},
     },
 };
-use std::{cell::RefCell, collections::HashMap, sync::Arc, time::Instant};
-use warpcrypt::{
-    cli::lab::Outcome,
-    engine::{
-        DriverError,
-        driver::{DeviceMemory, HostMemory, Module},
-    },
+use engine::{
+    DriverError,
+    driver::{DeviceMemory, HostMemory, Module},
 };
+use std::{cell::RefCell, collections::HashMap, sync::Arc, time::Instant};
+use warpcrypt::cli::lab::Outcome;
 
 static FATBIN: &[u8] = include_bytes!("../../kernels/md6.fatbin");
 

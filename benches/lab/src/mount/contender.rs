@@ -8,10 +8,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
-use warpcrypt::{
-    cli::lab::{Code, Failure, Outcome},
-    engine,
-};
+use warpcrypt::cli::lab::{Code, Failure, Outcome};
 
 /// Names of all possible contenders, in the order of their colours.
 pub const NAMES: [&str; 14] = [

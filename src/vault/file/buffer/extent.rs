@@ -1,7 +1,8 @@
 //! An extent: chunks of a stream, collected in the buffer from which they are sealed.
 
-use crate::{engine::Buffer, vault::file::chunk_range::ChunkRange};
+use crate::vault::file::chunk_range::ChunkRange;
 use crypto::chunk::CHUNK;
+use engine::Buffer;
 use format::layout;
 
 /// Length of a new extent in groups, a power of two. An extent has whole groups, so no entries are

@@ -7,8 +7,8 @@ mod plain;
 mod shared;
 
 use super::chunk_range::ChunkRange;
-use crate::engine::Buffer;
 use crypto::chunk::CHUNK;
+use engine::Buffer;
 use extent::Length;
 use format::layout;
 use shared::Streamed;

@@ -1,20 +1,18 @@
 //! Sealed to assigned: puts the slots of a write into the tree, which determines the writes to the store.
 
-use crate::{
-    engine::Batch,
-    vault::{
-        Result,
-        file::{
-            Durability, File,
-            in_flight::{Assigned, Ended, InFlight, Outcome, Plan, Sealed, Stage, jobs},
-            record::{Identity, NewRecord, OnDisk},
-            rules::{Rule, holds},
-            state::State,
-            tree::{encode_entries, read_entries},
-        },
+use crate::vault::{
+    Result,
+    file::{
+        Durability, File,
+        in_flight::{Assigned, Ended, InFlight, Outcome, Plan, Sealed, Stage, jobs},
+        record::{Identity, NewRecord, OnDisk},
+        rules::{Rule, holds},
+        state::State,
+        tree::{encode_entries, read_entries},
     },
 };
 use crypto::chunk::ChunkId;
+use engine::Batch;
 use format::{
     entry::{Entry, Slot},
     layout,

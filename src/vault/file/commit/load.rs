@@ -1,24 +1,22 @@
 //! Takes chunks out of the buffer for a write: which ones, and the steps that must come first.
 
-use crate::{
-    engine::{Batch, Buffer, ChunkJob, Op},
-    vault::{
-        Result,
-        file::{
-            File,
-            buffer::{Plain, Share},
-            chunk_range::ChunkRange,
-            in_flight::{InFlight, Loaded, Payload, Stage},
-            rules::{Rule, holds},
-            state::State,
-        },
-        sync::Mutex,
+use crate::vault::{
+    Result,
+    file::{
+        File,
+        buffer::{Plain, Share},
+        chunk_range::ChunkRange,
+        in_flight::{InFlight, Loaded, Payload, Stage},
+        rules::{Rule, holds},
+        state::State,
     },
+    sync::Mutex,
 };
 use crypto::{
     chunk::{CHUNK, ChunkId},
     random,
 };
+use engine::{Batch, Buffer, ChunkJob, Op};
 use format::layout;
 
 /// The chunks of a write, each list ascending.

@@ -1,9 +1,7 @@
 //! Loaded to sealed: encrypts the chunks and computes their tags.
 
-use crate::{
-    engine::{Batch, Router},
-    vault::file::in_flight::{Ended, Loaded, Outcome, Sealed, Stage},
-};
+use crate::vault::file::in_flight::{Ended, Loaded, Outcome, Sealed, Stage};
+use engine::{Batch, Router};
 use metrics::Activity;
 
 impl Stage {

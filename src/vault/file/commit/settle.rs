@@ -1,18 +1,16 @@
 //! The end of a write: updates the state to match the store, and buffers unstored chunks again.
 
-use crate::{
-    engine::{Batch, ChunkJob},
-    vault::{
-        Error, Result,
-        file::{
-            File,
-            buffer::Plain,
-            in_flight::{Ended, InFlight, Outcome, Payload, Plan, Stage, jobs},
-            rules::{Rule, holds},
-            state::{Fault, State, Unfinished},
-        },
+use crate::vault::{
+    Error, Result,
+    file::{
+        File,
+        buffer::Plain,
+        in_flight::{Ended, InFlight, Outcome, Payload, Plan, Stage, jobs},
+        rules::{Rule, holds},
+        state::{Fault, State, Unfinished},
     },
 };
+use engine::{Batch, ChunkJob};
 use format::layout;
 
 impl File {

@@ -4,14 +4,12 @@
 //! overwritten only once the slot that describes the new data is durable.
 
 use super::writes::Writes;
-use crate::{
-    engine::ChunkJob,
-    vault::file::{
-        File,
-        in_flight::{Assigned, Ended, Outcome, Payload, Plan, Stage},
-        rules::{Rule, holds},
-    },
+use crate::vault::file::{
+    File,
+    in_flight::{Assigned, Ended, Outcome, Payload, Plan, Stage},
+    rules::{Rule, holds},
 };
+use engine::ChunkJob;
 use format::layout;
 use std::io;
 

@@ -1,17 +1,15 @@
 //! Opens chunks in the buffer they were read into, on all CPU threads. Each thread takes a run of chunks
 //! that is contiguous in the store and small enough to be still in the cache when it is opened.
 
-use crate::{
-    engine::ChunkJob,
-    vault::{
-        Result,
-        file::{File, damage::damaged_chunk},
-    },
+use crate::vault::{
+    Result,
+    file::{File, damage::damaged_chunk},
 };
 use crypto::{
     chunk::{CHUNK, ChunkKeys},
     tags::Opened,
 };
+use engine::ChunkJob;
 use format::layout;
 use metrics::Activity;
 

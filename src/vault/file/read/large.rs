@@ -1,22 +1,20 @@
 //! Opens a long range of chunks at once: one read of the store, one batch, one plaintext buffer.
 
 use super::{in_place::portions, locate::slot_to_open};
-use crate::{
-    engine::{Batch, Buffer, ChunkJob, Op},
-    vault::{
-        Error, Result,
-        file::{
-            File,
-            chunk_range::ChunkRange,
-            damage::damaged_chunk,
-            record::Identity,
-            rules::{Rule, holds},
-            state::State,
-        },
-        sync::RwLockReadGuard,
+use crate::vault::{
+    Error, Result,
+    file::{
+        File,
+        chunk_range::ChunkRange,
+        damage::damaged_chunk,
+        record::Identity,
+        rules::{Rule, holds},
+        state::State,
     },
+    sync::RwLockReadGuard,
 };
 use crypto::chunk::{CHUNK, ChunkId};
+use engine::{Batch, Buffer, ChunkJob, Op};
 use format::{entry::Entry, layout};
 use metrics::Activity;
 use std::sync::Arc;

@@ -1,11 +1,9 @@
 //! Compares a file's content with a plain byte vector, across reopening, kills, power cuts and failures.
 
 use super::{Background, Budget, Buffered, Context, Durability, File, SlotMemory};
-use crate::{
-    engine::{EngineChoice, Router},
-    vault::{ContentKeys, Error},
-};
+use crate::vault::{ContentKeys, Error};
 use crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
+use engine::{EngineChoice, Router};
 use format::layout;
 use std::sync::{Arc, atomic::Ordering};
 use store::{BackingFile, Failure, FaultyFile, Snapshot};

@@ -9,10 +9,8 @@ mod threads;
 mod world;
 
 use super::{settings, slot, unlock};
-use crate::{
-    engine::EngineChoice,
-    vault::{Dir, Kind, OpenError, OpenOptions, Vault, sharing},
-};
+use crate::vault::{Dir, Kind, OpenError, OpenOptions, Vault, sharing};
+use engine::EngineChoice;
 use format::name::NameMode;
 use std::{ffi::OsStr, path::Path, sync::Arc, time::Duration};
 use store::Flock;

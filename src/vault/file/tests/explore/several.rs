@@ -19,12 +19,10 @@ use super::{
     look::{self, Counts},
     marks::Place,
 };
-use crate::{
-    engine::{EngineChoice, Router},
-    vault::ContentKeys,
-};
+use crate::vault::ContentKeys;
 use crossbeam_channel::Receiver;
 use crypto::chunk::CHUNK;
+use engine::{EngineChoice, Router};
 use parking_lot::Mutex;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

@@ -25,13 +25,11 @@ use super::{
     marks::{Value, identify},
     oracle::{Oracle, View},
 };
-use crate::{
-    engine::Router,
-    vault::{ContentKeys, Error},
-};
+use crate::vault::{ContentKeys, Error};
 use ::store::FaultyFile;
 use crossbeam_channel::{Receiver, TryRecvError};
 use crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
+use engine::Router;
 use format::layout;
 use history::{Clock, Deed, History, PART, explain};
 use program::{Act, Program};

@@ -5,7 +5,7 @@ use super::{
     driver::Description,
     plan::{Limits, Run},
 };
-use crate::engine::buffer::MemoryId;
+use crate::buffer::MemoryId;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 

@@ -6,7 +6,7 @@ use super::{
     message::{Answer, Request},
     patience::Patience,
 };
-use crate::engine::buffer::MemoryId;
+use crate::buffer::MemoryId;
 use parking_lot::Mutex;
 use rustix::fd::BorrowedFd;
 use std::{

@@ -10,7 +10,7 @@ use super::{
     patience::Patience,
     plan::Limits,
 };
-use crate::engine::buffer::{Borrower, Lending, LentMemory, MemoryId, SharedMemory};
+use crate::buffer::{Borrower, Lending, LentMemory, MemoryId, SharedMemory};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use rustix::{
     event::{PollFd, PollFlags, poll},

@@ -4,7 +4,7 @@ use super::{
     driver::Description, fault::Fault, patience::Patience, plan::Limits, process::Process, slot::RingSlot,
     ways::Ways,
 };
-use crate::engine::buffer::LentMemory;
+use crate::buffer::LentMemory;
 use crypto::chunk::CHUNK;
 use parking_lot::{Condvar, Mutex};
 use std::{

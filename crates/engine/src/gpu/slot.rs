@@ -8,7 +8,7 @@ use super::{
     process::Process,
     ways::Way,
 };
-use crate::engine::{
+use crate::{
     Batch, Buffer, Op,
     buffer::{LentMemory, wipe},
 };

@@ -74,8 +74,7 @@ impl Router {
     }
 
     /// A router that does all work on the calling thread.
-    #[cfg(test)]
-    pub(crate) fn of_one_thread(memory: usize) -> Self {
+    pub fn of_one_thread(memory: usize) -> Self {
         Router { cpu: Arc::new(CpuEngine::with_threads(1)), ..Router::of_cpu(memory) }
     }
 

@@ -4,11 +4,11 @@ use super::{
     driver::{Context, Description, DriverError, Event, Geometry, Kernel, Module, Stream},
     plan::{Class, chunks_of_warp, class_names},
 };
-use crate::engine::Op;
+use crate::Op;
 use std::sync::Arc;
 
 /// `kernels/warpcrypt.cu`, compiled.
-static FATBIN: &[u8] = include_bytes!("../../../kernels/warpcrypt.fatbin");
+static FATBIN: &[u8] = include_bytes!("../../../../kernels/warpcrypt.fatbin");
 
 /// Dynamic shared memory of every kernel here, in bytes: the tables of Kuznyechik, which are larger than
 /// those of AES.

@@ -11,7 +11,7 @@ use super::{
     message::{Answer, Request},
     plan::Limits,
 };
-use crate::engine::buffer::{Mapping, MemoryId};
+use crate::buffer::{Mapping, MemoryId};
 use lane::Lane;
 use parking_lot::Mutex;
 use rustix::{fd::OwnedFd, process::Signal};

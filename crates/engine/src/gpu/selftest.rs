@@ -2,7 +2,7 @@
 //! compared with the CPU.
 
 use super::{device::Device, fault::Fault, pipeline, ways::Ways};
-use crate::engine::{Batch, BufferPool, ChunkJob, Op};
+use crate::{Batch, BufferPool, ChunkJob, Op};
 use crypto::{
     chunk::{CHUNK, ChunkId, ChunkKeys, Tag},
     cipher::Cipher,

@@ -8,7 +8,7 @@ use super::{
     slot::RingSlot,
     ways::{Way, Ways},
 };
-use crate::engine::{Batch, Op};
+use crate::{Batch, Op};
 use crypto::chunk::Tag;
 use std::{collections::VecDeque, ops::Range, sync::atomic::Ordering};
 use zeroize::Zeroizing;
@@ -216,7 +216,7 @@ fn compare(batch: &Batch, sample: &Sample) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{BufferPool, ChunkJob, CpuEngine, Engine};
+    use crate::{BufferPool, ChunkJob, CpuEngine, Engine};
     use crypto::{
         chunk::{CHUNK, ChunkId, ChunkKeys},
         cipher::Cipher,

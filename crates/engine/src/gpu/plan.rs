@@ -1,6 +1,6 @@
 //! How a batch is divided into pieces, and how a piece is described to the kernels (`kernels/batch.cuh`).
 
-use crate::engine::{Batch, ChunkJob, Op};
+use crate::{Batch, ChunkJob, Op};
 use crypto::{
     chunk::{CHUNK, ChunkKeys},
     cipher::CipherFamily,
@@ -252,7 +252,7 @@ impl Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::BufferPool;
+    use crate::BufferPool;
     use crypto::{chunk::ChunkId, cipher::Cipher};
     use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Device memory, and host memory that the device reads and writes.
 
 use super::{Context, DriverError, Result, check};
-use crate::engine::buffer::Mapping;
+use crate::buffer::Mapping;
 use cudarc::driver::sys;
 use std::{
     alloc::{self, Layout},

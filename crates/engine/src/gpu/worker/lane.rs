@@ -2,7 +2,7 @@
 //! piece. If the caller does not watch for its end, the thread waits for it.
 
 use super::{Refusal, Table};
-use crate::engine::{
+use crate::{
     Op,
     gpu::{
         channel::{Channel, ChannelError},
