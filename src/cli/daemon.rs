@@ -8,8 +8,9 @@ use super::{
     password,
     progress::Spinner,
 };
-use crate::{reverse::Patterns, vault::Unlock};
+use crate::vault::Unlock;
 use crypto::machine::any_memory_is_allowed;
+use reverse::Patterns;
 use rustix::io::Errno;
 use std::{
     ffi::OsString,

@@ -4,7 +4,7 @@ use super::{
     args::MountArgs,
     exit::{Code, Failure, Outcome},
 };
-use crate::reverse::{Exclusions, PatternError, Patterns};
+use reverse::{Exclusions, PatternError, Patterns};
 use std::{
     fs::File,
     io::{self, Read, Write},

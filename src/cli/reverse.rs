@@ -4,15 +4,13 @@ use super::{
     exit::{Code, Failure, Outcome},
     vaults,
 };
-use crate::{
-    reverse::{CONFIG, Exclusions, ReverseKeys, Time, View},
-    vault::Unlock,
-};
+use crate::vault::Unlock;
 use crypto::{kdf::Argon2Cost, random, secret::Secret};
 use format::{
     config::{Settings, TEXT_MAX, VaultConfig},
     key_slot::NewSlot,
 };
+use reverse::{CONFIG, Exclusions, ReverseKeys, Time, View};
 use rustix::fs::{FlockOperation, OFlags};
 use std::{
     ffi::{OsStr, OsString},

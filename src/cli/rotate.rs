@@ -15,7 +15,6 @@ use super::{
 };
 use crate::{
     fuse::{self, ControlCommand},
-    reverse::ReverseKeys,
     vault::{Begun, ConfigLock, OpenError, OpenOptions, Rotated, Step, Unlock, Vault},
 };
 use crypto::secret::Secret;
@@ -25,6 +24,7 @@ use format::{
     key_slot::{NewSlot, SlotSecret},
     name::NameMode,
 };
+use reverse::ReverseKeys;
 use std::{path::Path, sync::Arc};
 use zeroize::Zeroizing;
 

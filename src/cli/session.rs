@@ -10,9 +10,9 @@ use crate::{
         self, CacheMode, ControlDir, MountOptions, MountPoint, Mounter, MounterTask, NoControlDir, Owners,
         Reach, RingMode, Session, Trust,
     },
-    reverse::Exclusions,
     vault::{self, OpenOptions, Unlock, Vault},
 };
+use ::reverse::Exclusions;
 use engine::EngineChoice;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},

@@ -4,16 +4,14 @@ use super::{
     anchor,
     exit::{Code, Failure, Outcome},
 };
-use crate::{
-    reverse::CONFIG,
-    vault::{NewPlace, OpenError, Unlock, Vault},
-};
+use crate::vault::{NewPlace, OpenError, Unlock, Vault};
 use crypto::{kdf::Argon2Cost, secret::Secret};
 use format::{
     config::{ConfigError, Settings, VaultConfig},
     key_slot::{NewSlot, SlotError, SlotSecret},
     name::{CONFIG_COPY, CONFIG_FILE},
 };
+use reverse::CONFIG;
 use std::{
     fmt::Display,
     path::Path,

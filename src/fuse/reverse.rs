@@ -7,13 +7,13 @@ use super::{
     reverse_attr::{attr, file_type, kind, unknown},
     workers::Workers,
 };
-use crate::reverse::{Content, Entry, Node, View};
 use fuser::{
     AccessFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
     ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
 };
 use parking_lot::Mutex;
+use reverse::{Content, Entry, Node, View};
 use rustix::fs::Stat;
 use std::{
     collections::HashMap,

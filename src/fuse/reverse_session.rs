@@ -8,8 +8,8 @@ use super::{
     reverse::Reversed,
     session::{MountOptions, Session, Unmounter, usual_loops},
 };
-use crate::reverse::View;
 use fuser::{Config, SessionACL};
+use reverse::View;
 use std::{
     io,
     sync::{

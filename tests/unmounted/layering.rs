@@ -11,9 +11,8 @@ use std::{
 };
 
 /// Each layer that is a module of the program, and the layers that it may use.
-const MAY_USE: [(&str, &[&str]); 5] = [
+const MAY_USE: [(&str, &[&str]); 4] = [
     ("vault", &["crypto", "engine", "format", "metrics", "store"]),
-    ("reverse", &["crypto", "engine", "format"]),
     ("fuse", &["metrics", "reverse", "vault"]),
     ("hash", &["crypto", "engine", "vault"]),
     ("cli", &["crypto", "engine", "format", "fuse", "hash", "metrics", "reverse", "store", "vault"]),

@@ -10,10 +10,8 @@ pub use secrets::{CostArgs, NewPasswordArgs, NewSecretArgs, SecretArgs, UnlockAr
 pub use transfer::{CatArgs, ExportArgs, ImportArgs, ListArgs};
 pub use values::{CacheArg, DurabilityArg, EngineArg, IoUringArg, duration};
 
-use crate::{
-    fuse::{self, Owners, Trust},
-    reverse::Patterns,
-};
+use crate::fuse::{self, Owners, Trust};
+use ::reverse::Patterns;
 use clap::{Args, Parser, Subcommand, value_parser};
 use crypto::{cipher::Cipher, integrity::Integrity};
 use format::name::NameMode;
