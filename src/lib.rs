@@ -1,6 +1,6 @@
 //! warpcrypt: an encrypted, authenticated directory for Linux.
 //!
-//! The modules of the data path are layers; each calls only those to its left: `vault` ← `fuse` ← `cli`.
+//! The modules of the data path are layers; each calls only those to its left: `content` ← `vault` ← `fuse` ← `cli`.
 //! The lower layers are crates.
 
 // In tests, the store fails on command.
@@ -8,6 +8,7 @@
 extern crate store_testing as store;
 
 pub mod cli;
+pub mod content;
 pub mod fuse;
 pub mod hash;
 pub mod vault;

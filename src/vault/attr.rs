@@ -1,18 +1,8 @@
 //! Attributes of a node as an application sees them.
 
-use super::file::Stamp;
-use format::{change_times::Moment, layout};
+use crate::content::{Stamp, Time};
+use format::layout;
 use rustix::fs::{FileType, Timespec, UTIME_NOW, UTIME_OMIT};
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Seconds and nanoseconds since 1970.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Time {
-    /// Seconds; negative before 1970.
-    pub seconds: i64,
-    /// 0 to 999,999,999.
-    pub nanoseconds: u32,
-}
 
 /// Type of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -167,30 +157,6 @@ impl Stat {
             mtime: Time::from_store(raw.st_mtime, raw.st_mtime_nsec),
             ctime: Time::from_store(raw.st_ctime, raw.st_ctime_nsec),
         })
-    }
-}
-
-impl Time {
-    /// The current time of the system clock.
-    pub(super) fn now() -> Self {
-        // Treat a clock before 1970 as unset.
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Time { seconds: since.as_secs().cast_signed(), nanoseconds: since.subsec_nanos() }
-    }
-
-    /// Converts to the form used in `format`.
-    pub(super) fn moment(self) -> Moment {
-        (self.seconds, self.nanoseconds)
-    }
-
-    /// Converts from the form used in `format`.
-    pub(super) fn from_moment((seconds, nanoseconds): Moment) -> Self {
-        Time { seconds, nanoseconds }
-    }
-
-    /// Converts the fields of a `stat` structure.
-    pub fn from_store(seconds: i64, nanoseconds: u64) -> Self {
-        Time { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0) }
     }
 }
 

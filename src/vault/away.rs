@@ -5,7 +5,7 @@ use super::{
     anchor::Owner,
     config_file::{Configs, mend_for, read_text, require_settled},
     former_list::FormerList,
-    keys::KeyRing,
+    keys::{KeyRing, content_generations},
     open_file::Key,
     process,
 };
@@ -109,7 +109,7 @@ impl Vault {
         }
         // Nothing can fail from here on: either all keys are set or none.
         let context = self.files.context();
-        context.keys.replace(&config, master, list.as_ref());
+        context.keys.replace(content_generations(&config, master, list.as_ref()));
         self.keys.replace(&config, master, list.as_ref());
         context.router.bring_back();
         self.files.bring_back();

@@ -3,7 +3,7 @@
 use super::{
     Error, Pin, Result, Stat, Target, Vault,
     anchor::{Found, Identity},
-    error::is_gone,
+    sharing::is_gone,
 };
 use format::dir_id::DirId;
 use rustix::io::Errno;

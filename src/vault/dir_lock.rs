@@ -8,10 +8,10 @@
 use super::{
     Dir, Error, RenameMode, Result, Vault,
     attr::key,
-    file::wait_for,
     names::Place,
     sharing::{Rule, holds},
 };
+use crate::content::wait_for;
 use format::name::DIR_ID_NAME;
 use rustix::{
     fs::{FlockOperation, OFlags, fstat},

@@ -3,11 +3,8 @@
 //! asking for one panics.
 
 use super::former_list::FormerList;
-use crypto::{
-    AuthError,
-    kdf::{FileKdf, FileKeys},
-    secret::Secret,
-};
+use crate::content::{Accept, Generation, Generations};
+use crypto::{AuthError, kdf::FileKdf, secret::Secret};
 use format::{
     change_times::ChangeTimesKey,
     config::{Settings, VaultConfig},
@@ -16,7 +13,7 @@ use format::{
     keys::contents_key,
     link::{LinkKey, LongLink},
     name::{NameError, NameKeys},
-    record::{KeyId, RECORD},
+    record::RECORD,
     xattr::{Owner, XattrKeys},
 };
 use parking_lot::RwLock;
@@ -206,119 +203,19 @@ impl KeyRing {
     }
 }
 
-/// Source of file keys: the present key generation, and the former one while files are still under it.
-/// `None` while the vault is locked.
-pub struct ContentKeys(RwLock<Option<Generations>>);
-
-#[derive(Clone)]
-struct Generations {
-    present: Generation,
-    former: Option<(Generation, Accept)>,
-}
-
-/// Whether a file with this newest record existed when the rotation began.
-type Accept = Arc<dyn Fn(&[u8; RECORD]) -> bool + Send + Sync>;
-
-#[derive(Clone)]
-struct Generation {
-    number: u32,
-    kdf: Arc<FileKdf>,
-}
-
-impl Generation {
-    fn derive(number: u32, master: &Secret<32>, settings: Settings) -> Generation {
-        let kdf = FileKdf::new(contents_key(master), settings.cipher, settings.integrity);
-        Generation { number, kdf: Arc::new(kdf) }
-    }
-
-    fn keys(&self, salt: [u8; 32]) -> (KeyId, FileKeys) {
-        (KeyId { generation: self.number, salt }, self.kdf.keys(&salt))
-    }
-}
-
-impl Generations {
-    fn of(config: &VaultConfig, master: &Secret<32>, list: Option<&Arc<FormerList>>) -> Self {
-        let derive = |number, master: &_| Generation::derive(number, master, config.settings());
-        let former = config.former(master).zip(list.cloned()).map(|((number, former), list)| {
-            let accept = move |record: &[u8; RECORD]| list.accepts(Listed::File, record);
-            (derive(number, &former), Arc::new(accept) as Accept)
-        });
-        Generations { present: derive(config.key_generation(), master), former }
-    }
-
-    fn each(self) -> impl Iterator<Item = Generation> {
-        [Some(self.present), self.former.map(|(generation, _)| generation)].into_iter().flatten()
-    }
-}
-
-impl ContentKeys {
-    /// Keys of a single generation.
-    pub fn new(generation: u32, kdf: FileKdf) -> Self {
-        let present = Generation { number: generation, kdf: Arc::new(kdf) };
-        ContentKeys(RwLock::new(Some(Generations { present, former: None })))
-    }
-
-    fn all(&self) -> Generations {
-        self.0.read().clone().expect(UNLOCKED) // invariant: a locked vault serves no request
-    }
-
-    /// Erases the keys.
-    pub(super) fn wipe(&self) {
-        *self.0.write() = None;
-    }
-
-    /// Keys of a vault that is getting another master key, and accepts all files under the former one.
-    #[cfg(test)]
-    pub(super) fn after(former: (u32, FileKdf), present: (u32, FileKdf)) -> Self {
-        let [former, present] =
-            [former, present].map(|(number, kdf)| Generation { number, kdf: Arc::new(kdf) });
-        let former = Some((former, Arc::new(|_: &_| true) as Accept));
-        ContentKeys(RwLock::new(Some(Generations { present, former })))
-    }
-
-    pub(super) fn of(config: &VaultConfig, master: &Secret<32>, list: Option<&Arc<FormerList>>) -> Self {
-        ContentKeys(RwLock::new(Some(Generations::of(config, master, list))))
-    }
-
-    /// Switches to another configuration of the vault.
-    pub(super) fn replace(&self, config: &VaultConfig, master: &Secret<32>, list: Option<&Arc<FormerList>>) {
-        *self.0.write() = Some(Generations::of(config, master, list));
-    }
-
-    /// Derives the keys of a new file with this salt.
-    pub(super) fn of_new(&self, salt: [u8; 32]) -> (KeyId, FileKeys) {
-        self.all().present.keys(salt)
-    }
-
-    /// Whether a file with this key id is not under the present key generation.
-    pub(super) fn are_former(&self, id: &KeyId) -> bool {
-        self.with(|all| all.present.number != id.generation)
-    }
-
-    /// Whether a file with this key id must be rewritten by the rotation in progress.
-    pub(super) fn are_to_go(&self, id: &KeyId) -> bool {
-        self.with(|all| all.former.as_ref().is_some_and(|(former, _)| former.number == id.generation))
-    }
-
-    /// Whether a file with this key id is accepted. `newest` is its newest record, which is authentic.
-    pub(super) fn accept(&self, id: &KeyId, newest: &[u8; RECORD]) -> bool {
-        let Generations { present, former } = self.all();
-        present.number == id.generation
-            || former.is_some_and(|(former, accept)| former.number == id.generation && accept(newest))
-    }
-
-    fn with<T>(&self, work: impl FnOnce(&Generations) -> T) -> T {
-        work(self.0.read().as_ref().expect(UNLOCKED)) // invariant: a locked vault serves no request
-    }
-
-    /// Derivations of all keys that a file with this salt could have.
-    pub(super) fn any_of(&self, salt: [u8; 32]) -> impl Iterator<Item = impl FnOnce() -> (KeyId, FileKeys)> {
-        self.all().each().map(move |generation| move || generation.keys(salt))
-    }
-
-    /// The derivation of a file's keys; `None` if the vault lacks the keys of its generation.
-    pub(super) fn of_file(&self, id: KeyId) -> Option<impl FnOnce() -> (KeyId, FileKeys)> {
-        let generation = self.all().each().find(|g| g.number == id.generation)?;
-        Some(move || generation.keys(id.salt))
-    }
+/// The key generations of file contents.
+pub(super) fn content_generations(
+    config: &VaultConfig,
+    master: &Secret<32>,
+    list: Option<&Arc<FormerList>>,
+) -> Generations {
+    let settings = config.settings();
+    let derive = |number, master: &_| {
+        Generation::new(number, FileKdf::new(contents_key(master), settings.cipher, settings.integrity))
+    };
+    let former = config.former(master).zip(list.cloned()).map(|((number, former), list)| {
+        let accept = move |record: &[u8; RECORD]| list.accepts(Listed::File, record);
+        (derive(number, &former), Arc::new(accept) as Accept)
+    });
+    Generations { present: derive(config.key_generation(), master), former }
 }

@@ -1,6 +1,6 @@
 //! An open vault: directories and names, open files, reading, writing, commit and recovery.
 //!
-//! `file` is the commit protocol of one file over a `BackingFile`. `table` keeps the open files and
+//! `table` keeps the open files and
 //! cleans idle ones. The rest is the namespace: which node is where, and under which name.
 
 mod access;
@@ -10,7 +10,6 @@ mod aside;
 mod atime;
 mod attr;
 mod away;
-mod breakable;
 mod check;
 mod config_file;
 mod ctime;
@@ -19,8 +18,6 @@ mod descent;
 mod dir;
 mod dir_id;
 mod dir_lock;
-mod error;
-mod file;
 mod former_list;
 mod init;
 mod keys;
@@ -45,7 +42,6 @@ mod rest;
 mod rewrites;
 mod rotate;
 mod sharing;
-mod sync;
 mod table;
 mod taken_id;
 mod target;
@@ -57,21 +53,20 @@ mod xattr_owner;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use crate::content::{
+    Background, Bound, Bounds, Budget, Buffered, ContentKeys, Context, Damage, Durability, Error, File,
+    Mismatch, Rebuilt, RecordOrder, Refused, Result, Rewrite, Rewrites, Segment, SlotMemory, SmallRead,
+    Space, Time,
+};
 pub use acl::{Acl, AclKind};
 pub use anchor::{AnchorError, AnchorUse, refuse_inside};
-pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs, Time};
+pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs};
 pub use away::AwayError;
 pub use check::{Contents, Flaw, Origin, Part};
 pub use config_file::{ConfigLock, Unlocked};
 pub use crypto::traces::wipe as wipe_traces;
 pub use dir::{Dir, StoredName};
-pub use error::{Damage, Error, Mismatch, RecordOrder, Refused, Result};
-pub use file::{
-    Background, Bound, Bounds, Buffered, Context, Durability, File, Rebuilt, Rewrite, Rewrites, Segment,
-    SlotMemory, SmallRead, Space,
-};
 pub use init::NewPlace;
-pub use keys::ContentKeys;
 pub use ladder::{Climb, Ladder, Left};
 pub use listing::{DirEntry, Listing};
 pub use make::NewNode;
@@ -81,7 +76,7 @@ pub use open_file::{Key, OpenFile};
 pub use process::{descriptors, lift_limits};
 pub use remove::{RenameMode, Spot, There};
 pub use repair::Aside;
-pub use resources::{Budget, Memory};
+pub use resources::Memory;
 pub use rotate::{Begun, Rotated, Step};
 pub use table::{Files, SyncStore};
 pub use target::{Pin, Target};

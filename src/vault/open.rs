@@ -5,19 +5,19 @@ use super::{
     anchor::{Anchor, Behind as Anchoring, Owner, refuse_inside},
     aside::set_headless_aside,
     config_file::{self, Configs, open_vault, require_settled},
-    file::{Background, Bounds, Buffered, Context, SlotMemory, Space},
     former_list::FormerList,
     init::{is_store_read_only, require_case},
-    keys::{ContentKeys, KeyRing, Keys},
+    keys::{KeyRing, Keys, content_generations},
     lock::{Users, WriteLock},
     ownerless::drop_ownerless,
     pending::{Met, Pending},
     process,
-    resources::{Budget, MEMORY},
+    resources::MEMORY,
     rewrites::StoredRewrites,
     rotate::{Behind, WhyLeft},
     taken_id::StrandedId,
 };
+use crate::content::{Background, Bounds, Budget, Buffered, ContentKeys, Context, SlotMemory, Space};
 use crypto::secret::Secret;
 use engine::{EngineChoice, Router};
 use format::{
@@ -244,7 +244,7 @@ impl Vault {
         let rewrites = StoredRewrites::open(store.try_clone().map_err(failed)?, config.is_rotating());
         let list = FormerList::open(&store, &config, &master).map(Arc::new);
         let context = Context {
-            keys: ContentKeys::of(&config, &master, list.as_ref()),
+            keys: ContentKeys::of(content_generations(&config, &master, list.as_ref())),
             router,
             durability: options.durability,
             read_only: options.read_only,

@@ -11,9 +11,9 @@
 use super::{
     Dir, Result, Vault,
     dir::stored_path,
-    error::is_gone,
     keys::Keys,
     names::{is_set_aside, read_opened, read_small},
+    sharing::is_gone,
 };
 use format::name::{DIR_ID_NAME, LONG, sidecar_name};
 use parking_lot::{Mutex, MutexGuard};

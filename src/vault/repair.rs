@@ -7,10 +7,11 @@ use super::{
     attr::key,
     config_file::{failed, in_place, open_vault, require_settled},
     former_list::FormerList,
-    keys::{ContentKeys, KeyRing},
+    keys::{KeyRing, content_generations},
     lock::{Users, WriteLock},
     names::{NamesIn, is_link, names_in, random_name, read_small, temporary_name},
 };
+use crate::content::ContentKeys;
 use format::{
     dir_id::{DIR_ID_FILE, DirId},
     former_list::Listed as Accepted,
@@ -233,7 +234,7 @@ impl Vault {
         let root = Dir::new(store, None);
         let list = FormerList::open(&root.store, &config, &master).map(Arc::new);
         let keys = KeyRing::of(&config, &master, list.as_ref());
-        let contents = ContentKeys::of(&config, &master, list.as_ref());
+        let contents = ContentKeys::of(content_generations(&config, &master, list.as_ref()));
         let aside = Aside::new(root.store.clone());
         let mended = mend_id(&keys, &root, &aside, || is_of(&keys, &contents, &root));
         let failed = failed("cannot repair", path);

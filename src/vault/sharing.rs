@@ -1,30 +1,11 @@
 //! Rules for a vault that several machines share. A test breaks each one and has to detect it.
 
-use super::breakable::breakable;
+use crate::content::breakable;
+use std::io;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code))]
 pub(super) enum Rule {
-    /// A file is changed only under its lease, which nobody else holds at that time.
-    LeaseBeforeChange,
-    /// After taking a lease, a machine continues from the state in the store.
-    LookUnderLease,
-    /// Opening a file reads its state in the store.
-    LookAtOpen,
-    /// A descriptor that holds a lock is not replaced by another, which would not hold it.
-    KeepLockedDescriptor,
-    /// A lease is released only when the store has everything under a clean record.
-    CleanBeforeGivingBack,
-    /// Data that does not verify is read again under the lock of the stored file.
-    ReadAgainLocked,
-    /// A stored file is recovered only under its lock.
-    RecoverLocked,
-    /// A machine that lost a lease does not continue from its state in memory.
-    FailWithoutLease,
-    /// A lease that the store may have taken away is checked when the file is opened.
-    CheckLeaseAtOpen,
-    /// A machine that takes a lost lease again sees from the records whether another machine held it.
-    KnowOwnRecords,
     /// A file is reopened if the store no longer knows its descriptor.
     OpenAnew,
     /// A machine that takes the vault's lock again sees from its mark whether another process held the
@@ -42,10 +23,17 @@ pub(super) enum Rule {
     StaleIsGone,
 }
 
-breakable!();
+breakable!(Rule);
 
 /// The rule that is broken on this thread.
 #[cfg(test)]
 pub(super) fn broken() -> Option<Rule> {
     BROKEN.get()
+}
+
+/// Whether a file or its directory was removed. NFS reports ESTALE for a known directory that was
+/// removed.
+pub(super) fn is_gone(e: &io::Error) -> bool {
+    let stale = e.kind() == io::ErrorKind::StaleNetworkFileHandle && holds(Rule::StaleIsGone);
+    stale || e.kind() == io::ErrorKind::NotFound
 }

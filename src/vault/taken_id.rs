@@ -9,9 +9,8 @@ use super::{
     Dir, Vault,
     attr::key,
     dir::stored_path,
-    error::is_gone,
     names::random_name,
-    sharing::{Rule, holds},
+    sharing::{Rule, holds, is_gone},
 };
 use format::name::{DIR_ID_NAME, TEMPORARY};
 use std::{

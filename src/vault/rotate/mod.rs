@@ -20,7 +20,7 @@ use super::{
     config_file::{ConfigLock, Configs, put_both},
     descent::{Visitor, descend},
     former_list::{FormerList, remove_others},
-    keys::Keys,
+    keys::{Keys, content_generations},
     names::{NameOf, read_up_to, temporary_name},
 };
 use crypto::secret::Secret;
@@ -108,7 +108,7 @@ impl Vault {
         }
         let list = FormerList::open(&self.root.store, config, master).map(Arc::new);
         self.keys.replace(config, master, list.as_ref());
-        self.files().context().keys.replace(config, master, list.as_ref());
+        self.files().context().keys.replace(content_generations(config, master, list.as_ref()));
         self.renew(&self.root);
         Ok(())
     }
@@ -169,7 +169,7 @@ impl Vault {
             other => io::Error::other(other.to_string()),
         })?;
         self.keys.replace(&config, &former.master, None);
-        self.files().context().keys.replace(&config, &former.master, None);
+        self.files().context().keys.replace(content_generations(&config, &former.master, None));
         remove_others(store, &config)?;
         if let Some(rewrites) = &self.files().context().rewrites {
             rewrites.clear()?;

@@ -3,9 +3,9 @@
 //! shutdown all files are cleaned.
 
 use super::Files;
+use crate::content::CleanStep;
 use crate::vault::{
     Error, Result,
-    file::CleanStep,
     open_file::{Key, OpenFile},
     process,
 };

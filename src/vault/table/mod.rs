@@ -12,10 +12,12 @@ pub(super) mod mortal;
 use super::{
     Error, Result, Time,
     ctime::ChangeTimes,
-    file::{Context, File, is_passing},
     open_file::{Key, OpenFile},
     process,
     sharing::{Rule, holds},
+};
+use crate::content::{
+    Context, File, is_passing,
     sync::{Condvar, Mutex},
 };
 use flusher::Hurry;

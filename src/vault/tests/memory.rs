@@ -1,7 +1,7 @@
 //! Memory used for content while many streams read and write at once.
 
 use super::*;
-use crate::vault::{OpenFile, resources::Budget};
+use crate::{content::Budget, vault::OpenFile};
 use crypto::chunk::CHUNK;
 use std::{
     sync::atomic::{AtomicBool, Ordering},

@@ -1,6 +1,7 @@
 //! Tests of the namespace on a directory of the store, without a mount.
 
 mod anchor;
+mod attributes;
 mod change_times;
 mod concurrent;
 mod config;

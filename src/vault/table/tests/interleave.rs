@@ -6,11 +6,8 @@
 //! as nobody holds the inode. Each program writes its own chunk, so it knows what it must read.
 
 use super::super::{Files, flusher::Pace};
-use crate::vault::{
-    file::{Context, File, tests::context_by_hand},
-    open_file::{Key, OpenFile},
-    sync::Mutex,
-};
+use crate::content::{Context, File, sync::Mutex, tests::context_by_hand};
+use crate::vault::open_file::{Key, OpenFile};
 use shuttle::{
     Config, Runner,
     rand::Rng as _,

@@ -1,10 +1,8 @@
 mod interleave;
 
 use super::*;
-use crate::vault::{
-    Error,
-    file::{Space, tests::context},
-};
+use crate::content::{Space, tests::context};
+use crate::vault::Error;
 use std::{sync::Weak, time::Duration};
 use store::{Failure, FaultyFile};
 

@@ -2,15 +2,15 @@
 //! vanishes.
 
 use super::{
-    super::{
-        super::sharing::{Rule, break_rule, broken},
-        errno, node, raw_names, unlock,
-    },
-    alone, check, fails_without, name, new_vault, share,
+    super::{super::sharing::Rule, errno, node, raw_names, unlock},
+    Broken, alone, break_rules, broken, check, fails_without, name, new_vault, share,
 };
-use crate::vault::{
-    Dir, Error, Kind, OpenError, OpenFile, OpenOptions, RenameMode, SetAttr, StoredName, Target, Vault,
-    attr::key, dir_lock::LockMode,
+use crate::{
+    content::LeaseRule,
+    vault::{
+        Dir, Error, Kind, OpenError, OpenFile, OpenOptions, RenameMode, SetAttr, StoredName, Target, Vault,
+        attr::key, dir_lock::LockMode,
+    },
 };
 use rustix::{fs::OFlags, io::Errno};
 use std::{
@@ -331,7 +331,12 @@ fn what_is_opened_anew_is_what_others_wrote() {
 #[test]
 fn who_lost_a_lease_fails_and_opens_the_file_anew() {
     what_is_opened_anew_is_what_others_wrote();
-    for rule in [Rule::CheckLeaseAtOpen, Rule::FailWithoutLease, Rule::KnowOwnRecords, Rule::OpenAnew] {
+    for rule in [
+        LeaseRule::CheckLeaseAtOpen.into(),
+        LeaseRule::FailWithoutLease.into(),
+        LeaseRule::KnowOwnRecords.into(),
+        Broken::from(Rule::OpenAnew),
+    ] {
         assert!(fails_without(rule, what_is_opened_anew_is_what_others_wrote), "{rule:?}");
     }
 }
@@ -417,7 +422,7 @@ fn a_lock_stays_while_the_file_is_opened_for_writing() {
     let (rule, opener) = (broken(), one.clone());
     one.files().life.when_locked(move || {
         let opening = thread::spawn(move || {
-            break_rule(rule);
+            break_rules(rule);
             let opened = opener.open_file(&opener.root(), &stored, true).unwrap();
             opener.files().release(opened);
         });
@@ -436,5 +441,8 @@ fn a_lock_stays_while_the_file_is_opened_for_writing() {
 #[test]
 fn a_descriptor_with_a_lock_is_not_exchanged() {
     a_lock_stays_while_the_file_is_opened_for_writing();
-    assert!(fails_without(Rule::KeepLockedDescriptor, a_lock_stays_while_the_file_is_opened_for_writing));
+    assert!(fails_without(
+        LeaseRule::KeepLockedDescriptor,
+        a_lock_stays_while_the_file_is_opened_for_writing
+    ));
 }

@@ -9,7 +9,13 @@ mod threads;
 mod world;
 
 use super::{settings, slot, unlock};
-use crate::vault::{Dir, Kind, OpenError, OpenOptions, Vault, sharing};
+use crate::{
+    content::{LeaseRule, lease_rules},
+    vault::{
+        Dir, Kind, OpenError, OpenOptions, Vault,
+        sharing::{self, Rule},
+    },
+};
 use engine::EngineChoice;
 use format::name::NameMode;
 use std::{ffi::OsStr, path::Path, sync::Arc, time::Duration};
@@ -79,11 +85,41 @@ fn check(vault: &Vault, dir: &Arc<Dir>) {
     }
 }
 
+/// The rules that are broken on a thread.
+#[derive(Debug, Clone, Copy, Default)]
+struct Broken {
+    of_files: Option<LeaseRule>,
+    of_vault: Option<Rule>,
+}
+
+impl From<LeaseRule> for Broken {
+    fn from(rule: LeaseRule) -> Self {
+        Broken { of_files: Some(rule), of_vault: None }
+    }
+}
+
+impl From<Rule> for Broken {
+    fn from(rule: Rule) -> Self {
+        Broken { of_files: None, of_vault: Some(rule) }
+    }
+}
+
+/// What is broken on this thread.
+fn broken() -> Broken {
+    Broken { of_files: lease_rules::broken(), of_vault: sharing::broken() }
+}
+
+/// Breaks these rules on this thread, and restores all others.
+fn break_rules(rules: Broken) {
+    lease_rules::break_rule(rules.of_files);
+    sharing::break_rule(rules.of_vault);
+}
+
 /// Whether a test fails when a rule is broken.
-fn fails_without(rule: sharing::Rule, test: impl Fn() + std::panic::UnwindSafe) -> bool {
-    sharing::break_rule(Some(rule));
+fn fails_without(rule: impl Into<Broken>, test: impl Fn() + std::panic::UnwindSafe) -> bool {
+    break_rules(rule.into());
     let failed = std::panic::catch_unwind(test).is_err();
-    sharing::break_rule(None);
+    break_rules(Broken::default());
     failed
 }
 

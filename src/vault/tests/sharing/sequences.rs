@@ -2,13 +2,13 @@
 //! model. Data closed before a file is opened is visible, a read returns only data that was written,
 //! only one process writes at a time, and nothing confirmed is lost.
 
-use store::like_nfs;
-
 use super::{
     super::super::sharing::Rule,
-    Draw, fails_without,
+    Broken, Draw, fails_without,
     world::{Losses, World},
 };
+use crate::content::LeaseRule;
+use store::like_nfs;
 
 /// Number of operations in a sequence.
 const STEPS: usize = 60;
@@ -62,12 +62,12 @@ fn sequence_like_nfs(losses: Losses, seed: u64) {
 #[test]
 fn sequences_find_every_rule_of_files_that_is_broken() {
     for rule in [
-        Rule::LeaseBeforeChange,
-        Rule::LookUnderLease,
-        Rule::LookAtOpen,
-        Rule::CleanBeforeGivingBack,
-        Rule::ReadAgainLocked,
-        Rule::RecoverLocked,
+        LeaseRule::LeaseBeforeChange,
+        LeaseRule::LookUnderLease,
+        LeaseRule::LookAtOpen,
+        LeaseRule::CleanBeforeGivingBack,
+        LeaseRule::ReadAgainLocked,
+        LeaseRule::RecoverLocked,
     ] {
         assert!(fails_without(rule, || (0..300).for_each(sequence)), "{rule:?} broken, and nothing found");
     }
@@ -75,7 +75,9 @@ fn sequences_find_every_rule_of_files_that_is_broken() {
 
 #[test]
 fn sequences_find_every_rule_of_lost_leases_that_is_broken() {
-    for rule in [Rule::FailWithoutLease, Rule::CheckLeaseAtOpen, Rule::OpenAnew] {
+    for rule in
+        [LeaseRule::FailWithoutLease.into(), LeaseRule::CheckLeaseAtOpen.into(), Broken::from(Rule::OpenAnew)]
+    {
         let losses = |seed| if seed % 2 == 0 { Losses::ForGood } else { Losses::UntilUnlocked };
         let found = fails_without(rule, || (0..300).for_each(|seed| sequence_with(losses(seed), seed)));
         assert!(found, "{rule:?} broken, and nothing found");

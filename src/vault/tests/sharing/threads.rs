@@ -1,13 +1,10 @@
 //! Three processes that work at the same time. Every write covers a whole file and has a unique number.
 
-use super::{
-    super::{
-        super::sharing::{Rule, break_rule, broken},
-        node,
-    },
-    Draw, alone, check, fails_without, name, new_vault, share,
+use super::{super::node, Draw, alone, break_rules, broken, check, fails_without, name, new_vault, share};
+use crate::{
+    content::LeaseRule,
+    vault::{Dir, Error, OpenFile, Vault},
 };
-use crate::vault::{Dir, Error, OpenFile, Vault};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::{
@@ -156,7 +153,7 @@ fn together(seed: u64, steps: usize) {
     let journal = Journal::default();
     let rule = broken();
     let work = |number: u64, path: &Path| {
-        break_rule(rule);
+        break_rules(rule);
         let mut draw = Draw::new(3 * seed + number);
         let mut vault = share(path, PATIENCE);
         for _ in 0..steps {
@@ -211,7 +208,7 @@ fn names_together(seed: u64) {
         for number in 0..4 {
             let path = dir.path();
             scope.spawn(move || {
-                break_rule(rule);
+                break_rules(rule);
                 let mut draw = Draw::new(4 * seed + number);
                 let vault = share(path, PATIENCE);
                 (0..300).for_each(|_| names(&vault, &mut draw));
@@ -231,7 +228,7 @@ fn names_that_come_and_go_at_the_same_time_stay_whole() {
 
 #[test]
 fn threads_find_rules_that_are_broken() {
-    for rule in [Rule::LeaseBeforeChange, Rule::ReadAgainLocked, Rule::RecoverLocked] {
+    for rule in [LeaseRule::LeaseBeforeChange, LeaseRule::ReadAgainLocked, LeaseRule::RecoverLocked] {
         assert!(fails_without(rule, || (0..40).for_each(|seed| together(seed, 60))), "{rule:?}");
     }
 }
