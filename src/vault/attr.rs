@@ -1,6 +1,6 @@
 //! Attributes of a node as an application sees them.
 
-use crate::content::{Stamp, Time};
+use content::{Stamp, Time};
 use format::layout;
 use rustix::fs::{FileType, Timespec, UTIME_NOW, UTIME_OMIT};
 

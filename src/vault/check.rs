@@ -5,7 +5,7 @@ use super::{
     Dir, DirEntry, Error, File, Kind, Mismatch, Refused, Result, Segment, StoredName, Target, Vault,
     anchor::Identity, names::NameOf, xattr_owner::special,
 };
-use crate::content::{each_piece, next_range};
+use content::{each_piece, next_range};
 use format::name::{ASIDE, Class, copied_from, is_removed_over_nfs};
 use std::{
     ffi::{OsStr, OsString},

@@ -11,7 +11,7 @@ use super::{
     names::Place,
     sharing::{Rule, holds},
 };
-use crate::content::wait_for;
+use content::wait_for;
 use format::name::DIR_ID_NAME;
 use rustix::{
     fs::{FlockOperation, OFlags, fstat},

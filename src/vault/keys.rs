@@ -3,7 +3,7 @@
 //! asking for one panics.
 
 use super::former_list::FormerList;
-use crate::content::{Accept, Generation, Generations};
+use content::{Accept, Generation, Generations};
 use crypto::{AuthError, kdf::FileKdf, secret::Secret};
 use format::{
     change_times::ChangeTimesKey,

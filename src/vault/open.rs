@@ -17,7 +17,7 @@ use super::{
     rotate::{Behind, WhyLeft},
     taken_id::StrandedId,
 };
-use crate::content::{Background, Bounds, Budget, Buffered, ContentKeys, Context, SlotMemory, Space};
+use content::{Background, Bounds, Budget, Buffered, ContentKeys, Context, SlotMemory, Space};
 use crypto::secret::Secret;
 use engine::{EngineChoice, Router};
 use format::{

@@ -1,7 +1,7 @@
 //! An open regular file: its content, its descriptor, and its inode.
 
 use super::Error;
-use crate::content::{Context, File};
+use content::{Context, File};
 use std::sync::{
     Arc, OnceLock,
     atomic::{AtomicBool, Ordering},

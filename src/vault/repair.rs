@@ -11,7 +11,7 @@ use super::{
     lock::{Users, WriteLock},
     names::{NamesIn, is_link, names_in, random_name, read_small, temporary_name},
 };
-use crate::content::ContentKeys;
+use content::ContentKeys;
 use format::{
     dir_id::{DIR_ID_FILE, DirId},
     former_list::Listed as Accepted,

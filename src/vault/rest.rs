@@ -1,7 +1,7 @@
 //! A vault at rest: it is open, but a copy of its store is a clean vault.
 
 use super::{AwayError, Error, Vault};
-use crate::content::breakable;
+use content::breakable;
 
 /// Rules for bringing a vault to rest. A test breaks each one and has to detect it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub(super) enum Rule {
     ResumeAfterFailure,
 }
 
-breakable!(Rule);
+breakable!(Rule if test);
 
 impl Vault {
     /// Stops the threads that write to the store, stores everything, and cleans every file. Call while

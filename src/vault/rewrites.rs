@@ -1,7 +1,7 @@
 //! Files in the vault's root that hold the new form of files that are being rewritten under another key.
 
 use super::names::random_name;
-use crate::content::{Rewrite, Rewrites, Sectors};
+use content::{Rewrite, Rewrites, Sectors};
 use format::{name::REWRITE, record::RECORD};
 use parking_lot::Mutex;
 use rustix::fs::OFlags;

@@ -1,6 +1,6 @@
 //! Rules for a vault that several machines share. A test breaks each one and has to detect it.
 
-use crate::content::breakable;
+use content::breakable;
 use std::io;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) enum Rule {
     StaleIsGone,
 }
 
-breakable!(Rule);
+breakable!(Rule if test);
 
 /// The rule that is broken on this thread.
 #[cfg(test)]

@@ -148,7 +148,7 @@ fn is_step(word: &str) -> bool {
 /// The document names the code of each step, and that code names the step.
 #[test]
 fn steps_and_their_code() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/vault/file");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/content/src");
     let mut documented = BTreeSet::new();
     for row in table("steps") {
         for file in row[1].split(", ").map(|file| file.trim_matches('`')) {

@@ -12,10 +12,10 @@ use std::{
 
 /// Each layer that is a module of the program, and the layers that it may use.
 const MAY_USE: [(&str, &[&str]); 4] = [
-    ("vault", &["crypto", "engine", "format", "metrics", "store"]),
+    ("vault", &["content", "crypto", "engine", "format", "metrics", "store"]),
     ("fuse", &["metrics", "reverse", "vault"]),
     ("hash", &["crypto", "engine", "vault"]),
-    ("cli", &["crypto", "engine", "format", "fuse", "hash", "metrics", "reverse", "store", "vault"]),
+    ("cli", &["content", "crypto", "engine", "format", "fuse", "hash", "metrics", "reverse", "store", "vault"]),
 ];
 
 /// Directory of the layers that are crates.

@@ -2,7 +2,7 @@
 //! are busy elsewhere.
 //!
 //! A caller lends its own stack and works alongside the helpers, so the threads are joined when the pool is
-//! dropped. Jobs that own their data belong to another pool (`vault/file/background.rs`).
+//! dropped. Jobs that own their data belong to another pool (`content/background.rs`).
 
 use crossbeam_channel::{Receiver, Sender};
 use crypto::traces;

@@ -1,7 +1,7 @@
 //! Rules that keep a crash from leaving an anchor that refuses valid data. A test build can break each
 //! one. The tests then find such a crash.
 
-use crate::content::breakable;
+use content::breakable;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
@@ -15,4 +15,4 @@ pub(super) enum Rule {
     KeepWhatIsStill,
 }
 
-breakable!(Rule);
+breakable!(Rule if test);

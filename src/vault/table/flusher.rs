@@ -3,12 +3,12 @@
 //! shutdown all files are cleaned.
 
 use super::Files;
-use crate::content::CleanStep;
 use crate::vault::{
     Error, Result,
     open_file::{Key, OpenFile},
     process,
 };
+use content::CleanStep;
 use crypto::traces;
 use std::{
     cell::RefCell,

@@ -16,7 +16,7 @@ use super::{
     process,
     sharing::{Rule, holds},
 };
-use crate::content::{
+use content::{
     Context, File, is_passing,
     sync::{Condvar, Mutex},
 };

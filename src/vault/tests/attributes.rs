@@ -2,13 +2,10 @@
 //! failing once, and with power cuts. Everything that fsync confirmed is present. Attributes bound to a
 //! salt that a power cut lost count as absent, and opening never fails.
 
-use crate::{
-    cases,
-    content::{
-        Background, ContentKeys, Context, File, Result,
-        tests::{context_over, read_all},
-    },
-    vault::ownerless::drop_ownerless,
+use crate::{cases, vault::ownerless::drop_ownerless};
+use content::{
+    Background, ContentKeys, Context, File, Result,
+    testing::{context_over, read_all},
 };
 use crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
 use format::xattr::{Owner, XattrKeys};

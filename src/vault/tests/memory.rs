@@ -1,7 +1,8 @@
 //! Memory used for content while many streams read and write at once.
 
 use super::*;
-use crate::{content::Budget, vault::OpenFile};
+use crate::vault::OpenFile;
+use content::Budget;
 use crypto::chunk::CHUNK;
 use std::{
     sync::atomic::{AtomicBool, Ordering},

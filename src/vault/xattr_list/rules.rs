@@ -1,7 +1,7 @@
 //! Rules for lists of attributes. A test build can break any one of them. The explorer must then find an
 //! attribute that is lost or comes back.
 
-use crate::content::breakable;
+use content::breakable;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
@@ -21,7 +21,7 @@ pub(super) enum Rule {
     CertainFirst,
 }
 
-breakable!(Rule);
+breakable!(Rule if test);
 
 #[cfg(test)]
 pub(super) const ALL: [Rule; 7] = {

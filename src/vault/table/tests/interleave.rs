@@ -6,8 +6,8 @@
 //! as nobody holds the inode. Each program writes its own chunk, so it knows what it must read.
 
 use super::super::{Files, flusher::Pace};
-use crate::content::{Context, File, sync::Mutex, tests::context_by_hand};
 use crate::vault::open_file::{Key, OpenFile};
+use content::{Context, File, sync::Mutex, testing::context_by_hand};
 use shuttle::{
     Config, Runner,
     rand::Rng as _,

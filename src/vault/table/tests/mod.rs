@@ -1,8 +1,8 @@
 mod interleave;
 
 use super::*;
-use crate::content::{Space, tests::context};
 use crate::vault::Error;
+use content::{Space, testing::context};
 use std::{sync::Weak, time::Duration};
 use store::{Failure, FaultyFile};
 

@@ -5,13 +5,11 @@ use super::{
     super::{super::sharing::Rule, errno, node, raw_names, unlock},
     Broken, alone, break_rules, broken, check, fails_without, name, new_vault, share,
 };
-use crate::{
-    content::LeaseRule,
-    vault::{
-        Dir, Error, Kind, OpenError, OpenFile, OpenOptions, RenameMode, SetAttr, StoredName, Target, Vault,
-        attr::key, dir_lock::LockMode,
-    },
+use crate::vault::{
+    Dir, Error, Kind, OpenError, OpenFile, OpenOptions, RenameMode, SetAttr, StoredName, Target, Vault,
+    attr::key, dir_lock::LockMode,
 };
+use content::LeaseRule;
 use rustix::{fs::OFlags, io::Errno};
 use std::{
     ffi::OsStr,

@@ -9,13 +9,11 @@ mod threads;
 mod world;
 
 use super::{settings, slot, unlock};
-use crate::{
-    content::{LeaseRule, lease_rules},
-    vault::{
-        Dir, Kind, OpenError, OpenOptions, Vault,
-        sharing::{self, Rule},
-    },
+use crate::vault::{
+    Dir, Kind, OpenError, OpenOptions, Vault,
+    sharing::{self, Rule},
 };
+use content::{LeaseRule, lease_rules};
 use engine::EngineChoice;
 use format::name::NameMode;
 use std::{ffi::OsStr, path::Path, sync::Arc, time::Duration};

@@ -7,7 +7,7 @@ use super::{
     Broken, Draw, fails_without,
     world::{Losses, World},
 };
-use crate::content::LeaseRule;
+use content::LeaseRule;
 use store::like_nfs;
 
 /// Number of operations in a sequence.

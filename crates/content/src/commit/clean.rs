@@ -1,0 +1,200 @@
+//! Steps towards a clean record. The caller syncs between them, so that one sync can serve many files.
+
+use crate::{
+    File, Result,
+    bound::Bound,
+    record::OnDisk,
+    rules::{Rule, holds},
+    state::State,
+};
+use format::{layout, record::Claim};
+
+/// A step of one file towards a clean record. It is void if the file has changed since.
+#[derive(Debug, Clone, Copy)]
+pub struct CleanStep {
+    changes: u64,
+    /// The newest record before the caller's sync, which makes that record durable.
+    newest: Option<Bound>,
+}
+
+impl File {
+    /// C4: flushes and writes the node pages. The caller then syncs the store.
+    ///
+    /// # Errors
+    /// As `flush`.
+    pub fn clean_flush(&self) -> Result<CleanStep> {
+        let mut st = self.state.write();
+        self.flush_with_nodes(&mut st)?;
+        Ok(CleanStep { changes: st.times.changes, newest: st.stored.records.newest_bound() })
+    }
+
+    fn flush_with_nodes(&self, st: &mut State) -> Result<()> {
+        self.begin_change(st)?;
+        self.flush_all(st)?;
+        self.finish_overwrites(st)?;
+        if st.stored.records.on_disk.may_be_dirty() && holds(Rule::NodesBeforeClean) {
+            let nodes = st.stored.tree.unsaved_nodes();
+            let written = nodes.iter().try_for_each(|(offset, page)| self.store.write_at(page, *offset));
+            if !nodes.is_empty() {
+                self.restore_mtime(st); // Even a failed write changes the time.
+            }
+            written?;
+        }
+        Ok(())
+    }
+
+    /// C4 to C6 for this file alone. The clean record is synced, too, because another machine must find
+    /// it.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn clean_at_once(&self, st: &mut State) -> Result<()> {
+        st.times.restored_later = true;
+        let settled = self.settle_at_once(st);
+        st.times.restored_later = false;
+        if settled.is_err() {
+            self.restore_mtime(st);
+        }
+        settled?;
+        if st.stored.records.on_disk.may_be_dirty() {
+            self.write_clean_record(st)?;
+        }
+        self.sync_store(st)
+    }
+
+    /// C4 and C5 of `clean_at_once`.
+    fn settle_at_once(&self, st: &mut State) -> Result<()> {
+        self.flush_with_nodes(st)?;
+        if st.stored.records.on_disk.may_be_dirty() {
+            self.sync_store(st)?;
+            st.advance_base();
+            let length = layout::stored_size(st.stored.tree.size());
+            if !st.stored.tree.is_canonical() || self.store.len()? != length {
+                self.make_exact(st, length)?;
+                self.sync_store(st)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The sync of C4 or C5, for this file alone.
+    ///
+    /// # Errors
+    /// The store's; the file then accepts no more writes.
+    pub fn clean_sync(&self) -> Result<()> {
+        let mut st = self.state.write();
+        // The store reports a failed sync only once. If this sync consumed the report, a write in flight
+        // would miss it.
+        if holds(Rule::CompleteBeforeSync) {
+            self.complete_all(&mut st);
+        }
+        if holds(Rule::SyncBeforeClean) { self.sync_store(&mut st) } else { Ok(()) }
+    }
+
+    /// C5, after a sync: makes the version the base and erases older slots. The caller then syncs again.
+    /// If there is nothing to erase, as in a file written once, writes the clean record immediately.
+    /// Returns `false` if no last step is needed, because the file is clean now or has changed.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn clean_settle(&self, step: CleanStep) -> Result<bool> {
+        let mut st = self.state.write();
+        if is_void(&st, step) || !st.stored.records.on_disk.may_be_dirty() || st.fault.is_some() {
+            return Ok(false);
+        }
+        (self.context.guard)()?;
+        st.stored.note_durable(step.newest);
+        let length = layout::stored_size(st.stored.tree.size());
+        if st.stored.tree.is_canonical() && self.store.len()? == length {
+            st.advance_base();
+            self.write_clean_record(&mut st)?;
+            return Ok(false);
+        }
+        st.advance_base();
+        let exact = self.make_exact(&mut st, length);
+        st.times.changes += 1; // Voids a concurrent cleaning, whose sync did not cover this.
+        self.restore_mtime(&st);
+        exact.map(|()| true)
+    }
+
+    /// Removes everything except the version from the store: older slots, and bytes past its end.
+    fn make_exact(&self, st: &mut State, length: u64) -> Result<()> {
+        if holds(Rule::EraseOlderSlots) {
+            self.erase_older_slots(st)?;
+        }
+        if self.store.len()? != length && holds(Rule::ExactLength) {
+            self.store.set_len(length)?; // A truncation failed after its record was written.
+        }
+        Ok(())
+    }
+
+    /// C6, after the second sync: writes the clean record.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn clean_finish(&self, step: CleanStep) -> Result<()> {
+        let mut st = self.state.write();
+        let settled = CleanStep { changes: step.changes + 1, ..step };
+        if !is_void(&st, settled) && st.fault.is_none() && st.stored.is_committed() {
+            (self.context.guard)()?;
+            self.write_clean_record(&mut st)?;
+        }
+        Ok(())
+    }
+
+    /// Whether C4 has nothing to write.
+    pub fn is_flushed(&self) -> bool {
+        let st = self.state.read();
+        st.is_stored() && st.stored.tree.unsaved_nodes().is_empty()
+    }
+
+    /// Erases slots that are not current from the groups written since the last clean record.
+    fn erase_older_slots(&self, st: &mut State) -> Result<()> {
+        let Some(identity) = st.stored.identity.clone() else { return Ok(()) };
+        let tree = &mut st.stored.tree;
+        for group in tree.touched() {
+            tree.load(self.source(&identity), group)?;
+            if !tree.make_canonical(group) {
+                continue;
+            }
+            let bytes = tree.entries_bytes(group);
+            if let Err(e) = self.store.write_at(&bytes, layout::entries_offset(group)) {
+                tree.resident = true; // The store still has older slots.
+                return Err(e.into());
+            }
+            tree.note_written(group);
+        }
+        Ok(())
+    }
+
+    /// Writes the clean record to both sectors. Everything else must be durable.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn write_clean_record(&self, st: &mut State) -> Result<()> {
+        let Some(identity) = st.stored.identity.clone() else { return Ok(()) };
+        let base = st.stored.base;
+        let record = self.encode_record(st, &identity, base, Claim::Clean);
+        self.remember_mtime(st)?;
+        st.stored.records.on_disk = OnDisk::DirtyOrClean;
+        let written = if holds(Rule::CleanTwice) {
+            // With no dirty record in the other sector, nobody can make recovery choose again.
+            self.store.write_at(&[record.sector; 2].concat(), 0)
+        } else {
+            self.store.write_at(&record.sector, record.offset())
+        };
+        self.restore_mtime(st);
+        written?;
+        st.stored.records.accept_twice(record, OnDisk::Clean);
+        st.stored.base_is_recorded = true;
+        st.stored.overhangs = false;
+        st.stored.tree.set_clean();
+        Ok(())
+    }
+}
+
+/// Whether the file has changed since the first step, or a failed change left something in the store.
+fn is_void(st: &State, step: CleanStep) -> bool {
+    let changed = st.times.changes != step.changes && holds(Rule::CleanStepIsVoid);
+    changed || st.stored.leftover.is_some() && holds(Rule::FailureVoidsCleanStep)
+}

@@ -1,0 +1,147 @@
+//! The path of chunks from the buffer to the store, in the order of docs/format.md, "Writing".
+//!
+//! | step | action | module |
+//! |---|---|---|
+//! | W1 | commit first if a chunk would get a second slot above the base | `load` |
+//! | W2 | if the newest record may be clean, make a dirty one durable first | `load`, `records` |
+//! | – | seal the chunks | `seal` |
+//! | W3 | put the slots into the tree; write the record and the slots | `assign`, `store` |
+//! | W4 | sync them if data of the base is overwritten | `store` |
+//! | W5 | write the chunks; free the space of holes | `store`, `settle` |
+//! | C1–C3 | commit: sync, make the version the base, write a record that names it | `durable` |
+//! | C4–C6 | the clean record | `clean` |
+//! | T1–T4 | truncation to a smaller size | `cut` |
+//!
+//! A file's writes complete in the order in which they started, and only the first one is written to the
+//! store, so the store sees successive flushes. Sealing and storing need only the write's own lock. Steps
+//! that change the file's state also need the state's lock, which is taken first. A thread with the
+//! state's lock can complete a write from any stage, so no thread waits for a job that has not begun. A
+//! write that fails returns its chunks to the buffer.
+
+mod assign;
+mod clean;
+mod cut;
+mod durable;
+mod load;
+mod records;
+mod seal;
+mod settle;
+mod store;
+mod writes;
+
+use super::{
+    File,
+    in_flight::{InFlight, Stage},
+    rules::{Rule, holds},
+    state::State,
+};
+use crate::{Error, Result};
+use std::{ops::Range, sync::Arc};
+
+pub use clean::CleanStep;
+pub(super) use load::Changed;
+pub(super) use records::SyncKind;
+
+/// Maximum writes of a file in flight: one is stored while the next is sealed.
+pub(super) const MOST_IN_FLIGHT: usize = 3;
+
+impl File {
+    /// Starts a write in the background. If too many are in flight, completes the first one.
+    pub(super) fn start(self: &Arc<Self>, st: &mut State, write: InFlight) {
+        let write = Arc::new(write);
+        st.dirty.in_flight.push_back(write.clone());
+        self.complete_until(st, MOST_IN_FLIGHT);
+        if !self.context.background.has_threads() {
+            return self.complete_all(st);
+        }
+        let file = self.clone();
+        self.context.background.run(move || {
+            write.stage.lock().seal(&file.context.router);
+            drop(write);
+            file.complete_behind();
+        });
+    }
+
+    /// Completes a write synchronously. No other may be in flight.
+    ///
+    /// # Errors
+    /// The store's. The chunks are in the buffer again, or in `unfinished`.
+    pub(super) fn run(&self, st: &mut State, write: InFlight) -> Result<()> {
+        st.dirty.in_flight.push_back(Arc::new(write));
+        self.complete_first(st)
+    }
+
+    /// Takes the first write through its remaining steps. If it fails, all writes behind it return their
+    /// chunks, too.
+    ///
+    /// # Errors
+    /// The store's, or the engine's.
+    pub(super) fn complete_first(&self, st: &mut State) -> Result<()> {
+        let Some(write) = st.dirty.in_flight.front().cloned() else { return Ok(()) };
+        let mut stage = write.stage.lock();
+        stage.seal(&self.context.router);
+        self.assign(st, &write, &mut stage);
+        self.store(&mut stage);
+        self.settle(st, &write, &mut stage)
+    }
+
+    /// Like `complete_first`, but called by a background thread, and for all writes that are sealed. A write
+    /// that another thread is working on, or that is not sealed yet, is left to that thread. The state is
+    /// unlocked while a write is stored.
+    fn complete_behind(&self) {
+        let mut st = self.state.write();
+        while let Some(write) = st.dirty.in_flight.front().cloned() {
+            let Some(mut stage) = write.stage.try_lock() else { return };
+            if matches!(*stage, Stage::Loaded(_)) {
+                return;
+            }
+            self.assign(&mut st, &write, &mut stage);
+            if matches!(*stage, Stage::Assigned(_)) {
+                drop(st);
+                self.store(&mut stage);
+                drop(stage);
+                st = self.state.write();
+                continue; // Another thread may have settled it meanwhile.
+            }
+            log_failure(self.settle(&mut st, &write, &mut stage));
+        }
+    }
+
+    /// Completes writes, oldest first, until at most `left` are in flight. A failed write is buffered
+    /// again, and the next flush reports the error.
+    pub(super) fn complete_until(&self, st: &mut State, left: usize) {
+        while st.dirty.in_flight.len() > left {
+            log_failure(self.complete_first(st));
+        }
+    }
+
+    /// Completes all writes in flight. Errors are handled as in `complete_until`.
+    pub(super) fn complete_all(&self, st: &mut State) {
+        self.complete_until(st, 0);
+    }
+
+    /// Whether chunks of a range are in flight.
+    pub(super) fn is_in_flight(st: &State, chunks: &Range<u64>) -> bool {
+        st.dirty.in_flight.iter().any(|write| write.touches(chunks))
+    }
+
+    /// Completes all writes if any of them has chunks of a range that is about to be read.
+    pub(super) fn complete_to_read(&self, st: &mut State, chunks: &Range<u64>) {
+        if File::is_in_flight(st, chunks) && holds(Rule::CompleteBeforeReading) {
+            self.complete_all(st);
+        }
+    }
+
+    /// Completes all writes if any of them has chunks of a range that is about to be changed in part.
+    pub(super) fn complete_to_change(&self, st: &mut State, chunks: &Range<u64>) {
+        if File::is_in_flight(st, chunks) && holds(Rule::CompleteBeforeChanging) {
+            self.complete_all(st);
+        }
+    }
+}
+
+fn log_failure(completed: std::result::Result<(), Error>) {
+    if let Err(e) = completed {
+        log::debug!("what was written could not be stored in the background: {e}");
+    }
+}

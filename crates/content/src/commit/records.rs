@@ -1,0 +1,165 @@
+//! Shared by the ways of writing: keys, records, epochs, syncs and the modification time.
+
+use crate::{
+    Error, File, Result, Time,
+    record::{Identity, NewRecord},
+    rules::{Rule, holds},
+    state::{Fault, State, wrong_length},
+    tree::Source,
+};
+use crypto::random;
+use format::record::{Claim, KeyId, Record, Version};
+use std::sync::Arc;
+
+/// Scope of a sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SyncKind {
+    /// The content: fdatasync.
+    Content,
+    /// Also owner, permissions, times and attributes: fsync.
+    Whole,
+}
+
+impl File {
+    /// Store and keys from which the file's tree is loaded and verified.
+    pub(crate) fn source<'a>(&'a self, identity: &'a Identity) -> Source<'a> {
+        Source { store: &*self.store, keys: &identity.keys }
+    }
+
+    /// The file's salt and keys, generated before the first write.
+    ///
+    /// # Errors
+    /// If the system has no random numbers.
+    pub(crate) fn identity_or_new(&self, st: &mut State) -> Result<Arc<Identity>> {
+        if let Some(identity) = &st.stored.identity {
+            return Ok(identity.clone());
+        }
+        let mut salt = [0; 32];
+        random::fill(&mut salt)?;
+        let keys = &self.context.keys;
+        let identity = st.stored.identity.insert(Identity::new(|| keys.of_new(salt)));
+        Ok(identity.clone())
+    }
+
+    /// The keys for a salt; `None` if the vault does not have those of its generation.
+    pub(crate) fn derive(&self, id: KeyId) -> Option<Arc<Identity>> {
+        self.context.keys.of_file(id).map(Identity::new)
+    }
+
+    /// Begins a change of the file: assigns a new content id, and writes a recovery that could not be
+    /// written earlier.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn begin_change(&self, st: &mut State) -> Result<()> {
+        if self.context.read_only {
+            return Err(Error::ReadOnly);
+        }
+        (self.context.guard)()?;
+        if self.lacks_lease() {
+            return Err(Error::os(libc::EAGAIN)); // Unreachable: the caller holds the lease.
+        }
+        st.times.rename_content();
+        match st.fault {
+            None => Ok(()),
+            Some(Fault::SyncFailed) if !holds(Rule::StopAfterFailedSync) => Ok(()),
+            Some(Fault::SyncFailed | Fault::Broken | Fault::Away | Fault::Lost) => Err(Error::os(libc::EIO)),
+            Some(Fault::WrongLength(_)) => Err(wrong_length()),
+            // Nothing was written meanwhile, so the stored file still tells everything.
+            Some(Fault::NotRecovered) => self.finish_recovery(st),
+        }
+    }
+
+    /// Remembers the modification time before the first write to the store changes it.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn remember_mtime(&self, st: &mut State) -> Result<()> {
+        if st.times.mtime.is_none() {
+            let (seconds, nanoseconds) = self.store.mtime()?;
+            st.times.mtime = Some(Time { seconds, nanoseconds });
+        }
+        Ok(())
+    }
+
+    /// Restores the application's modification time on the stored file once all of the content is stored.
+    /// Otherwise, a program that copies stored files and compares only sizes and times, such as rsync,
+    /// would never copy the rest.
+    pub(crate) fn restore_mtime(&self, st: &State) {
+        if st.is_stored()
+            && !st.times.restored_later
+            && let Some(t) = st.times.mtime
+            && let Err(e) = self.store.set_mtime(t.seconds, t.nanoseconds)
+        {
+            log::debug!("a modification time could not be restored: {e}");
+        }
+    }
+
+    /// Encodes the next record for `write_record`. Its sequence number is used up.
+    pub(crate) fn encode_record(
+        &self,
+        st: &mut State,
+        identity: &Identity,
+        target: Version,
+        claim: Claim,
+    ) -> NewRecord {
+        let records = &mut st.stored.records;
+        let sequence = records.sequence + 1;
+        if holds(Rule::BurnSequence) {
+            records.sequence = sequence;
+        }
+        let place = 1 - records.newest;
+        let record = Record { sequence, key: identity.id, target, claim };
+        NewRecord { place, sequence, sector: record.encode(&identity.keys.record) }
+    }
+
+    /// Writes a dirty or recovery record by itself.
+    pub(crate) fn write_record(&self, st: &mut State, record: NewRecord) -> Result<()> {
+        self.remember_mtime(st)?;
+        self.store.write_at(&record.sector, record.offset())?;
+        st.stored.records.accept(record);
+        st.stored.base_is_recorded = true;
+        Ok(())
+    }
+
+    /// W2: allocates an epoch for a version to be written over the base. If the newest record may be
+    /// clean, first makes a dirty one durable. No slot may be written before that.
+    pub(super) fn begin_epoch(&self, st: &mut State, identity: &Identity) -> Result<u64> {
+        if st.stored.records.on_disk.may_be_clean() {
+            let epoch = st.stored.next_epoch()?;
+            let target = Version { epoch, ..st.stored.base };
+            let claim = st.stored.over_base(epoch, st.stored.base);
+            let record = self.encode_record(st, identity, target, claim);
+            self.write_record(st, record)?;
+            if holds(Rule::DirtyRecordFirst) {
+                self.sync_store(st)?;
+            }
+        }
+        st.stored.next_epoch()
+    }
+
+    /// fdatasync of the stored file; see `sync_store_as`.
+    ///
+    /// # Errors
+    /// As `sync_store_as`.
+    pub(crate) fn sync_store(&self, st: &mut State) -> Result<()> {
+        self.sync_store_as(st, SyncKind::Content)
+    }
+
+    /// Syncs the stored file. If that fails, no earlier write can be trusted.
+    ///
+    /// # Errors
+    /// The store's; EIO after an earlier failure, since a success would prove nothing.
+    pub(crate) fn sync_store_as(&self, st: &mut State, what: SyncKind) -> Result<()> {
+        if st.fault == Some(Fault::SyncFailed) && holds(Rule::StopAfterFailedSync) {
+            return Err(Error::os(libc::EIO));
+        }
+        let synced = match what {
+            SyncKind::Content => self.store.sync_data(),
+            SyncKind::Whole => self.store.sync_whole(),
+        };
+        synced.inspect_err(|_| st.fault = Some(Fault::SyncFailed))?;
+        st.stored.durable = st.stored.records.newest_bound();
+        Ok(())
+    }
+}

@@ -1,0 +1,8 @@
+//! Errors that name the damaged item.
+
+use crate::{Damage, Error};
+
+/// The error for a chunk that does not authenticate.
+pub(super) fn damaged_chunk(index: u64) -> Error {
+    Damage { what: format!("chunk {index}"), reason: "does not authenticate" }.into()
+}

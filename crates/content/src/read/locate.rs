@@ -1,0 +1,100 @@
+//! Finds the content of a chunk: in the buffer, in the store under a slot, or nowhere, in which case it
+//! reads as zeros.
+
+use crate::{
+    File, Result,
+    chunk_range::ChunkRange,
+    damage::damaged_chunk,
+    rules::{Rule, holds},
+    state::State,
+    sync::RwLockReadGuard,
+    tree::current,
+};
+use crypto::chunk::ChunkId;
+use format::{
+    entry::{Entry, Slot},
+    layout,
+};
+use std::ops::Range;
+
+/// A read of at least `LONG` chunks also loads the slots of the next `ALONG` groups (8 MiB). A reader of
+/// a long range often continues. Loading slots takes the write lock, which waits for the file's current
+/// readers and blocks new ones.
+const LONG: u64 = layout::GROUP;
+const ALONG: u64 = 32;
+
+impl File {
+    /// The file's state, with the slots of these chunks loaded, if they exist, and none of the chunks in
+    /// flight.
+    pub(super) fn state_with_slots(&self, chunks: &ChunkRange) -> Result<RwLockReadGuard<'_, State>> {
+        let st = self.state.read();
+        if is_at_hand(&st, chunks) {
+            return Ok(st);
+        }
+        if let Some(groups) = few_to_load(&st, chunks)
+            && let Some(identity) = &st.stored.identity
+            && st.stored.tree.load_beside(self.source(identity), groups)
+        {
+            return Ok(st);
+        }
+        drop(st);
+        let mut st = self.state.write();
+        self.complete_to_read(&mut st, chunks);
+        if let Some((groups, identity)) = missing_groups(&st, chunks).zip(st.stored.identity.clone()) {
+            let (source, tree) = (self.source(&identity), &mut st.stored.tree);
+            tree.trim_cache();
+            tree.load_all(source, groups.clone())?;
+            if chunks.end - chunks.start >= LONG {
+                let end = layout::groups(tree.size()).min(groups.end + ALONG);
+                tree.load_along(source, groups.end..end);
+            }
+        }
+        Ok(st.downgrade())
+    }
+
+    /// The slot of a chunk whose content is in the store; `None` if it reads as zeros.
+    ///
+    /// # Errors
+    /// `Damaged` if it is a hole that does not authenticate.
+    pub(super) fn stored_slot(&self, st: &State, index: u64) -> Result<Option<Slot>> {
+        if index >= layout::chunks(st.stored.tree.size()) {
+            return Ok(None);
+        }
+        slot_to_open(st, index, &st.stored.tree.entry(index)?)
+    }
+}
+
+/// Like `stored_slot`, for a known entry.
+pub(super) fn slot_to_open(st: &State, index: u64, entry: &Entry) -> Result<Option<Slot>> {
+    let Some(slot) = current(entry).filter(|_| !st.dirty.buffer.is_punched(index)) else { return Ok(None) };
+    if !slot.is_hole() {
+        return Ok(Some(slot));
+    }
+    let id = ChunkId { index, epoch: slot.epoch, nonce: slot.nonce };
+    match &st.stored.identity {
+        Some(identity) if identity.keys.chunk.verify_hole(&id, &slot.tag).is_ok() => Ok(None),
+        Some(_) | None => Err(damaged_chunk(index)),
+    }
+}
+
+/// Whether chunks can be read from this state as it is: their slots are loaded, if they exist, and none
+/// of them is in flight.
+pub(super) fn is_at_hand(st: &State, chunks: &ChunkRange) -> bool {
+    missing_groups(st, chunks).is_none()
+        && !(File::is_in_flight(st, chunks) && holds(Rule::CompleteBeforeReading))
+}
+
+/// The groups of a short range, if one of them is not loaded and nothing else prevents the read.
+fn few_to_load(st: &State, chunks: &ChunkRange) -> Option<Range<u64>> {
+    let is_short = chunks.end - chunks.start < LONG;
+    missing_groups(st, chunks).filter(|_| is_short && !File::is_in_flight(st, chunks))
+}
+
+/// The groups of these chunks, if one of them is not loaded.
+fn missing_groups(st: &State, chunks: &ChunkRange) -> Option<Range<u64>> {
+    let tree = &st.stored.tree;
+    let end = chunks.end.min(layout::chunks(tree.size()));
+    let first = layout::group_of(chunks.start);
+    let groups = first..if chunks.start < end { layout::group_of(end - 1) + 1 } else { first };
+    groups.clone().any(|group| !tree.is_loaded(group)).then_some(groups)
+}

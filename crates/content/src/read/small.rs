@@ -1,0 +1,151 @@
+//! Reads of a few chunks on the caller's thread: read directly to their destination, verified together,
+//! and opened in place.
+
+use crate::{
+    File, Result,
+    buffer::Plain,
+    chunk_range::{ChunkPart, parts},
+    damage::damaged_chunk,
+    state::State,
+};
+use crypto::{
+    chunk::{ChunkId, ChunkKeys},
+    tags::Opened,
+};
+use format::{entry::Slot, layout};
+use metrics::Activity;
+use std::{io::IoSliceMut, ops::Range};
+
+/// A chunk in the store, and the part of it that is wanted.
+pub(super) struct Wanted<'a> {
+    pub(super) index: u64,
+    pub(super) slot: Slot,
+    /// Start of the part within the chunk.
+    pub(super) start: usize,
+    /// Destination of the part.
+    pub(super) out: &'a mut [u8],
+}
+
+impl Wanted<'_> {
+    fn part(&self) -> Range<usize> {
+        self.start..self.start + self.out.len()
+    }
+}
+
+impl File {
+    /// Reads bytes of chunks whose slots are loaded.
+    ///
+    /// # Errors
+    /// As `File::read`.
+    pub(crate) fn read_loaded(&self, st: &State, offset: u64, out: &mut [u8]) -> Result<()> {
+        let mut wanted = Vec::new();
+        self.read_unstored(st, offset, out, &mut wanted)?;
+        self.open_wanted(st, &mut wanted)
+    }
+
+    /// Reads the bytes that are not in the store, and adds the stored chunks to `wanted`.
+    pub(super) fn read_unstored<'a>(
+        &self,
+        st: &State,
+        offset: u64,
+        out: &'a mut [u8],
+        wanted: &mut Vec<Wanted<'a>>,
+    ) -> Result<()> {
+        let mut rest = out;
+        for ChunkPart { index, start, out } in parts(offset, rest.len()) {
+            let (out, after) = std::mem::take(&mut rest).split_at_mut(out.len());
+            rest = after;
+            if let Some(plain) = st.dirty.buffer.get(index) {
+                out.copy_from_slice(&plain[start..][..out.len()]);
+            } else if let Some(slot) = self.stored_slot(st, index)? {
+                wanted.push(Wanted { index, slot, start, out });
+            } else {
+                out.fill(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens chunks of the flushed version.
+    pub(super) fn open_wanted(&self, st: &State, wanted: &mut [Wanted]) -> Result<()> {
+        match &st.stored.identity {
+            Some(identity) if !wanted.is_empty() => {
+                self.open_chunks(st.stored.tree.size(), &identity.keys.chunk, wanted)
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Opens these chunks, ascending, of a stored version of `size` bytes.
+    ///
+    /// # Errors
+    /// `Damaged` if one of them does not authenticate; no plaintext is returned then. Otherwise the
+    /// store's.
+    fn open_chunks(&self, size: u64, keys: &ChunkKeys, wanted: &mut [Wanted]) -> Result<()> {
+        // Chunks that are wanted only in part are opened in separate buffers. Bytes past a chunk's end
+        // are zeros, in case the last chunk has grown.
+        let len = |one: &Wanted| layout::chunk_len(size, one.index);
+        let mut aside: Vec<Option<Plain>> =
+            wanted.iter().map(|one| (one.part() != (0..len(one))).then(Plain::zeros)).collect();
+        let mut chunks: Vec<Opened> = wanted
+            .iter_mut()
+            .zip(&mut aside)
+            .map(|(one, aside)| Opened {
+                id: ChunkId { index: one.index, epoch: one.slot.epoch, nonce: one.slot.nonce },
+                tag: one.slot.tag,
+                data: match aside {
+                    Some(plain) => &mut plain[..layout::chunk_len(size, one.index)],
+                    None => one.out,
+                },
+            })
+            .collect();
+        for adjacent in chunks.chunk_by_mut(|a, b| are_adjacent(a.id.index, b.id.index)) {
+            self.read_adjacent(adjacent)?;
+        }
+        let bytes = chunks.iter().map(|chunk| chunk.data.len()).sum();
+        let router = &self.context.router;
+        let opened = metrics::measure(Activity::Single, bytes, || router.open_few(keys, &mut chunks));
+        if let Err(place) = opened {
+            let index = chunks[place].id.index;
+            chunks.iter_mut().for_each(|chunk| chunk.data.fill(0));
+            return Err(damaged_chunk(index));
+        }
+        for (one, aside) in wanted.iter_mut().zip(&aside) {
+            if let Some(plain) = aside {
+                one.out.copy_from_slice(&plain[one.part()]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the ciphertext of chunks that are adjacent in the store.
+    fn read_adjacent(&self, adjacent: &mut [Opened]) -> Result<()> {
+        let offset = layout::chunk_offset(adjacent[0].id.index);
+        let mut pieces: Vec<IoSliceMut> =
+            adjacent.iter_mut().map(|chunk| IoSliceMut::new(chunk.data)).collect();
+        let mut got = match &mut pieces[..] {
+            [one] => self.store.read_at(one, offset)?,
+            several => self.store.read_vectored_at(several, offset)?,
+        };
+        for chunk in adjacent {
+            got = got.checked_sub(chunk.data.len()).ok_or_else(|| damaged_chunk(chunk.id.index))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the first `out.len()` stored bytes of a chunk.
+    ///
+    /// # Errors
+    /// `Damaged` if there are fewer; otherwise the store's.
+    pub(crate) fn read_ciphertext(&self, index: u64, out: &mut [u8]) -> Result<()> {
+        if self.store.read_at(out, layout::chunk_offset(index))? < out.len() {
+            return Err(damaged_chunk(index));
+        }
+        Ok(())
+    }
+}
+
+/// Whether the second chunk directly follows the first in the store.
+fn are_adjacent(first: u64, second: u64) -> bool {
+    layout::chunk_offset(second) == layout::chunk_offset(first) + layout::CHUNK
+}
