@@ -15,7 +15,10 @@ const MAY_USE: [(&str, &[&str]); 4] = [
     ("vault", &["content", "crypto", "engine", "format", "metrics", "store"]),
     ("fuse", &["metrics", "reverse", "vault"]),
     ("hash", &["crypto", "engine", "vault"]),
-    ("cli", &["content", "crypto", "engine", "format", "fuse", "hash", "metrics", "reverse", "store", "vault"]),
+    (
+        "cli",
+        &["content", "crypto", "engine", "format", "fuse", "hash", "metrics", "reverse", "store", "vault"],
+    ),
 ];
 
 /// Directory of the layers that are crates.
@@ -319,7 +322,8 @@ fn bare_panics(text: &str) -> Vec<&str> {
 /// Names of the modules in separate files that are compiled only for tests: of the same crate, or of others
 /// with the only feature, `testing`.
 fn test_modules(code: &str) -> Vec<&str> {
-    let attributes = ["#[cfg(test)]", "#[cfg(feature = \"\")]"].into_iter();
+    let attributes =
+        ["#[cfg(test)]", "#[cfg(feature = \"\")]", "#[cfg(any(test, feature = \"\"))]"].into_iter();
     let after = attributes.flat_map(|attribute| code.split(attribute).skip(1));
     let after = after.filter_map(|rest| rest.trim_start().trim_start_matches("pub ").strip_prefix("mod "));
     after.filter_map(|rest| rest.split_once(';')).map(|(name, _)| name).filter(|n| !n.contains('{')).collect()
@@ -327,9 +331,14 @@ fn test_modules(code: &str) -> Vec<&str> {
 
 /// The sources that are compiled into the program.
 fn program(sources: &[Source]) -> Vec<&Source> {
-    let only_tests: BTreeSet<&str> = sources.iter().flat_map(|s| test_modules(&s.code)).collect();
+    let of_tests = |s: &Source| {
+        let name = |name: &str| [s.module(), vec![name.to_owned()]].concat();
+        test_modules(&s.code).into_iter().map(name).collect::<Vec<_>>()
+    };
+    let only_tests: BTreeSet<Vec<String>> = sources.iter().flat_map(of_tests).collect();
     let is_test = |s: &&Source| {
-        let of_tests = s.module().iter().any(|m| only_tests.contains(m.as_str()));
+        let module = s.module();
+        let of_tests = (1..=module.len()).any(|len| only_tests.contains(&module[..len]));
         of_tests || s.path.to_string_lossy().contains("test")
     };
     let program: Vec<_> = sources.iter().filter(|source| !is_test(source)).collect();
