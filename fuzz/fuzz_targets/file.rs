@@ -11,7 +11,7 @@ use format::{
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 use store::FaultyFile;
-use warpcrypt::vault::{Error, File};
+use content::{Error, File};
 use warpcrypt_fuzz::{
     past::{CONTEXTS, PASTS, Past, newest_record, rest, stored},
     tamper::{Tamper, tamper},

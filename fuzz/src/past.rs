@@ -8,9 +8,7 @@ use format::{
 };
 use std::sync::{Arc, LazyLock};
 use store::FaultyFile;
-use warpcrypt::vault::{
-    Background, Budget, Buffered, ContentKeys, Context, Durability, File, SlotMemory, Space,
-};
+use content::{Background, Budget, Buffered, ContentKeys, Context, Durability, File, SlotMemory, Space};
 
 /// A moment in a file's history.
 pub struct Past {
@@ -89,7 +87,7 @@ pub fn newest_record(image: &[u8]) -> Option<Record> {
 ///
 /// # Errors
 /// Returns the file's error.
-pub fn rest(file: &Arc<File>) -> warpcrypt::vault::Result<()> {
+pub fn rest(file: &Arc<File>) -> content::Result<()> {
     let rest = file.clean_flush()?;
     file.clean_sync()?;
     if file.clean_settle(rest)? {

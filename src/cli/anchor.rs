@@ -5,7 +5,8 @@ use super::{
     note,
     progress::Late,
 };
-use crate::vault::{self, AnchorError, AnchorUse, Error, Vault};
+use crate::vault::{self, AnchorError, AnchorUse, Vault};
+use content::Error;
 use std::path::Path;
 
 /// Selects the anchor `file`, if given, without accepting a vault that differs from it.

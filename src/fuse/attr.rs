@@ -1,6 +1,7 @@
 //! Conversion of attributes between the kernel's types and the vault's.
 
-use crate::vault::{Kind, SetAttr, SetTime, Stat, Time};
+use crate::vault::{Kind, SetAttr, SetTime, Stat};
+use content::Time;
 use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

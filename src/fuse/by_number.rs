@@ -9,7 +9,8 @@ use super::{
     server::Server,
     way::TRIES,
 };
-use crate::vault::{Dir, Kind, Result, StoredName, Target};
+use crate::vault::{Dir, Kind, StoredName, Target};
+use content::Result;
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, sync::Arc};
 
 /// A lookup by node number. The kernel encodes it as a name that no entry can have.

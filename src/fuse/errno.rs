@@ -1,6 +1,6 @@
 //! Maps errors to errno values, and logs damage. No other module creates an errno.
 
-use crate::vault::{Error, Result};
+use content::{Error, Result};
 use fuser::Errno;
 use log::error;
 use parking_lot::Mutex;
@@ -178,7 +178,7 @@ fn answerable(number: i32) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vault::{Damage, Mismatch, Refused};
+    use content::{Damage, Mismatch, Refused};
 
     #[test]
     fn every_error_has_its_number() {

@@ -10,7 +10,8 @@ use super::{
     scratch,
     server::{Server, Transport},
 };
-use crate::vault::{Error, Kind, OpenFile, Result, SetAttr, Target};
+use crate::vault::{Kind, OpenFile, SetAttr, Target};
+use content::{Error, Result};
 use fuser::{FopenFlags, OpenAccMode, OpenFlags, WriteFlags};
 use std::{
     ops::Range,

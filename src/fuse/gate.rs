@@ -15,7 +15,7 @@
 //! intervals. Requests that depend on them then complete, and later ones are held again.
 
 use super::errno::{Answer, ENDED, INTERRUPTED, SHUT};
-use crate::vault::wipe_traces;
+use crypto::traces;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     fs,
@@ -85,7 +85,7 @@ pub struct Pass(Arc<Gate>);
 impl Drop for Pass {
     fn drop(&mut self) {
         // When no request is inside, no thread that served one may still hold keys.
-        wipe_traces();
+        traces::wipe();
         self.0.leave();
     }
 }

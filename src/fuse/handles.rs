@@ -1,7 +1,8 @@
 //! Handles given out by open and opendir.
 
 use super::{errno, inodes::Node};
-use crate::vault::{Dir, Listing, OpenFile, Result};
+use crate::vault::{Dir, Listing, OpenFile};
+use content::Result;
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::HashMap,

@@ -4,7 +4,8 @@
 //! `Node::order`.
 
 use super::{caching::InUse, errno, forgotten::Forgotten, pages::Pages};
-use crate::vault::{Kind, OpenFile, Pin, Result, Stat, StoredName, There};
+use crate::vault::{Kind, OpenFile, Pin, Stat, StoredName, There};
+use content::Result;
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::HashMap,

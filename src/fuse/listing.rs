@@ -7,7 +7,8 @@ use super::{
     replies::{Found, Listing, ListingPlus, Told},
     server::Server,
 };
-use crate::vault::{DirEntry, Kind, Result, Stat, Target};
+use crate::vault::{DirEntry, Kind, Stat, Target};
+use content::Result;
 use parking_lot::Mutex;
 use std::time::Duration;
 

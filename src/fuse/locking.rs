@@ -7,7 +7,8 @@ use super::{
     scratch,
     server::Server,
 };
-use crate::vault::{AwayError, Error, Kind, OpenError, StoredName};
+use crate::vault::{AwayError, Kind, OpenError, StoredName};
+use content::Error;
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use fuser::INodeNo;
 use std::{

@@ -8,7 +8,8 @@ use super::{
     server::Server,
     wanted::Wanted,
 };
-use crate::vault::{Dir, Error, Kind, OpenFile, RenameMode, Result, Spot, Stat, StoredName, Target, There};
+use crate::vault::{Dir, Kind, OpenFile, RenameMode, Spot, Stat, StoredName, Target, There};
+use content::{Error, Result};
 use fuser::{FopenFlags, OpenFlags, RenameFlags};
 use std::{ffi::OsStr, sync::Arc};
 

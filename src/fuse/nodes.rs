@@ -8,7 +8,9 @@ use super::{
     permissions,
     server::Server,
 };
-use crate::vault::{Acl, AclKind, Dir, Error, Kind, OpenFile, Result, SetAttr, Stat, StatFs, Target};
+use crate::vault::{AclKind, Dir, Kind, OpenFile, SetAttr, Stat, StatFs, Target};
+use content::{Error, Result};
+use format::acl::Acl;
 use fuser::AccessFlags;
 use std::{
     ffi::{OsStr, OsString},

@@ -12,7 +12,8 @@
 //! which groups a process belongs to.
 
 use super::errno::{self, Answer, CLOSED};
-use crate::vault::{Kind, Result, Stat};
+use crate::vault::{Kind, Stat};
+use content::Result;
 use fuser::AccessFlags;
 use rustix::thread::{CapabilitySet, capabilities};
 

@@ -598,7 +598,7 @@ impl Server {
         caller: Caller,
         activity: Activity,
         node: u64,
-        work: impl FnOnce(&Self) -> crate::vault::Result<Entry>,
+        work: impl FnOnce(&Self) -> content::Result<Entry>,
     ) -> Answer<Found> {
         self.named(caller.user, activity, node, work).map(|entry| self.found_entry(&entry))
     }

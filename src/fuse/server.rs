@@ -17,7 +17,8 @@ use super::{
     stale::Dropper,
     workers::Workers,
 };
-use crate::vault::{Dir, Error, Kind, OpenFile, Result, Stat, StoredName, Target, There, Vault};
+use crate::vault::{Dir, Kind, OpenFile, Stat, StoredName, Target, There, Vault};
+use content::{Error, Result};
 use fuser::{INodeNo, Notifier};
 use metrics::Activity;
 use parking_lot::Mutex;

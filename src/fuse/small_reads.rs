@@ -12,7 +12,7 @@ use super::{
     replies::Reply,
     server::{Server, Transport},
 };
-use crate::vault::{Result, SmallRead};
+use content::{Result, SmallRead};
 use fuser::ReplyData;
 use metrics::Activity;
 use std::{sync::Arc, time::Duration};

@@ -2,7 +2,8 @@
 //! umask.
 
 use super::{caller::Caller, owners::Owners};
-use crate::vault::{Acl, NewNode};
+use crate::vault::NewNode;
+use format::acl::Acl;
 
 /// A node that a request wants to create.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,8 @@ use super::{
     inodes::{self, Node, ROOT},
     server::Server,
 };
-use crate::vault::{Dir, Kind, Result, StoredName, Target};
+use crate::vault::{Dir, Kind, StoredName, Target};
+use content::Result;
 use metrics::Cache;
 use std::sync::Arc;
 

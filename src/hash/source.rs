@@ -222,7 +222,7 @@ pub struct Vaulted(pub Arc<Vault>);
 pub type VaultPlace = Option<(Arc<Dir>, StoredName)>;
 
 impl Vaulted {
-    fn dir(&self, place: &VaultPlace) -> vault::Result<Arc<Dir>> {
+    fn dir(&self, place: &VaultPlace) -> content::Result<Arc<Dir>> {
         match place {
             None => Ok(self.0.root()),
             Some((parent, name)) => self.0.open_dir(parent, name),

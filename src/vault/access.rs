@@ -1,10 +1,11 @@
 //! Access to stored nodes whose permission bits in the store forbid what the kernel has already granted.
 
 use super::{
-    Dir, Error, OpenFile, Result, StoredName, Target, Vault,
+    Dir, OpenFile, StoredName, Target, Vault,
     anchor::Identity,
     attr::{key, permissions, stamp},
 };
+use content::{Error, Result};
 use rustix::{
     fs::{FileType, OFlags, Stat as RawStat},
     io::Errno,

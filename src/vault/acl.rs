@@ -1,8 +1,9 @@
 //! POSIX ACLs. The kernel enforces them; the vault stores them and keeps them in step with the mode.
 //! Where the two differ, the mode is authoritative, because chmod(2) changes only the mode.
 
-use super::{Dir, Error, Kind, NewNode, OpenFile, Result, SetAttr, Stat, StoredName, Target, Vault};
-pub use format::acl::Acl;
+use super::{Dir, Kind, NewNode, OpenFile, SetAttr, Stat, StoredName, Target, Vault};
+use content::{Error, Result};
+use format::acl::Acl;
 use format::{
     name::DIR_ID_NAME,
     xattr::{ACL_ACCESS, ACL_DEFAULT},

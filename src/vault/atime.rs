@@ -1,6 +1,7 @@
 //! Access times. The vault's own reads leave them alone; a program's reads update them as relatime does.
 
-use super::{OpenFile, Result, SetTime, Stat, Time, Vault};
+use super::{OpenFile, SetTime, Stat, Vault};
+use content::{Result, Time};
 use store::Node;
 
 /// Seconds after which the access time is updated even if nothing changed.
@@ -21,7 +22,7 @@ impl Vault {
     /// The store's.
     pub fn read_begins(&self, file: &OpenFile) -> Result<bool> {
         let node = Node::shared(file.store.fd());
-        let is_due = || Ok::<_, super::Error>(is_due(&self.present(&node.stat()?)?, Time::now()));
+        let is_due = || Ok::<_, content::Error>(is_due(&self.present(&node.stat()?)?, Time::now()));
         if !is_due()? {
             return Ok(false);
         }

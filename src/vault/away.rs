@@ -1,7 +1,7 @@
 //! Locking an open vault: everything is stored, and neither keys nor content stay in memory.
 
 use super::{
-    Error, OpenError, Vault,
+    OpenError, Vault,
     anchor::Owner,
     config_file::{Configs, mend_for, read_text, require_settled},
     former_list::FormerList,
@@ -9,6 +9,7 @@ use super::{
     open_file::Key,
     process,
 };
+use content::Error;
 use crypto::secret::Secret;
 use format::name::DIR_ID_NAME;
 use rustix::fs::OFlags;

@@ -2,9 +2,9 @@
 //! parts of a node do not verify. Changes nothing.
 
 use super::{
-    Dir, DirEntry, Error, File, Kind, Mismatch, Refused, Result, Segment, StoredName, Target, Vault,
-    anchor::Identity, names::NameOf, xattr_owner::special,
+    Dir, DirEntry, Kind, StoredName, Target, Vault, anchor::Identity, names::NameOf, xattr_owner::special,
 };
+use content::{Error, File, Mismatch, Refused, Result, Segment};
 use content::{each_piece, next_range};
 use format::name::{ASIDE, Class, copied_from, is_removed_over_nfs};
 use std::{

@@ -6,10 +6,8 @@
 //! times (git) would consider it modified. So the vault remembers which time to show instead: here while
 //! the vault is open, and from one mount to the next in a file (`ctime_file`).
 
-use super::{
-    Time,
-    open_file::{Key, OpenFile},
-};
+use super::open_file::{Key, OpenFile};
+use content::Time;
 use format::change_times::{ChangeTime, TIMES_MAX};
 use parking_lot::RwLock;
 use std::{collections::HashMap, os::fd::AsFd};

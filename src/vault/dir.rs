@@ -1,10 +1,11 @@
 //! Directories: opening them and looking up names in them.
 
 use super::{
-    Error, Pin, Result, Stat, Target, Vault,
+    Pin, Stat, Target, Vault,
     anchor::{Found, Identity},
     sharing::is_gone,
 };
+use content::{Error, Result};
 use format::dir_id::DirId;
 use rustix::io::Errno;
 use std::{

@@ -1,13 +1,14 @@
 //! The id file of a directory: reading it, creating it, and removing it together with the directory.
 
 use super::{
-    Damage, Dir, Error, Result, Vault,
+    Dir, Vault,
     keys::{Former, KeyRing},
     names::{NamesIn, Place, is_set_aside, names_in, random_name, read_small},
     ownerless::drop_ownerless,
     sharing::{Rule, holds},
     taken_id::TakenId,
 };
+use content::{Damage, Error, Result};
 use format::{
     dir_id::DirId,
     layout,

@@ -6,12 +6,13 @@
 //! a sidecar, holds it exclusively. All other changes are single operations of the store.
 
 use super::{
-    Dir, Error, RenameMode, Result, Vault,
+    Dir, RenameMode, Vault,
     attr::key,
     names::Place,
     sharing::{Rule, holds},
 };
 use content::wait_for;
+use content::{Error, Result};
 use format::name::DIR_ID_NAME;
 use rustix::{
     fs::{FlockOperation, OFlags, fstat},

@@ -2,10 +2,8 @@
 //! vault. The file is durable before the link is created, and is removed after it. So a crash can leave
 //! an orphaned file, but never a link without its target.
 
-use super::{
-    Damage, Dir, Error, Kind, NewNode, Pin, Result, Stat, StoredName, Vault, make::just_made,
-    names::read_up_to,
-};
+use super::{Dir, Kind, NewNode, Pin, Stat, StoredName, Vault, make::just_made, names::read_up_to};
+use content::{Damage, Error, Result};
 use format::{
     link::{self, LinkError, LongLink},
     name::LINKS,

@@ -4,7 +4,8 @@
 //! Positions are the store's own, so continuing from one gives the store's guarantee: every entry that
 //! exists throughout is returned exactly once, whatever else is added or removed meanwhile.
 
-use super::{Dir, Error, Kind, Mismatch, Result, StoredName, Vault, anchor::Found};
+use super::{Dir, Kind, StoredName, Vault, anchor::Found};
+use content::{Error, Mismatch, Result};
 use std::{
     ffi::{OsStr, OsString},
     sync::Arc,

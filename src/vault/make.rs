@@ -1,11 +1,13 @@
 //! Creating files, directories and special files, and giving them to their owner.
 
 use super::{
-    Dir, Error, Kind, OpenFile, Pin, Result, SetTime, Stat, StoredName, Target, There, Time, Vault,
-    acl::{Acl, Inherited},
+    Dir, Kind, OpenFile, Pin, SetTime, Stat, StoredName, Target, There, Vault,
+    acl::Inherited,
     attr::{key, permissions, stamp},
     names::temporary_name,
 };
+use content::{Error, Result, Time};
+use format::acl::Acl;
 use rustix::{
     fs::{FileType, Stat as RawStat},
     io::Errno,

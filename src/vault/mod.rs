@@ -53,18 +53,12 @@ mod xattr_owner;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use acl::{Acl, AclKind};
+pub use acl::AclKind;
 pub use anchor::{AnchorError, AnchorUse, refuse_inside};
 pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs};
 pub use away::AwayError;
 pub use check::{Contents, Flaw, Origin, Part};
 pub use config_file::{ConfigLock, Unlocked};
-pub use content::{
-    Background, Bound, Bounds, Budget, Buffered, ContentKeys, Context, Damage, Durability, Error, File,
-    Mismatch, Rebuilt, RecordOrder, Refused, Result, Rewrite, Rewrites, Segment, SlotMemory, SmallRead,
-    Space, Time,
-};
-pub use crypto::traces::wipe as wipe_traces;
 pub use dir::{Dir, StoredName};
 pub use init::NewPlace;
 pub use ladder::{Climb, Ladder, Left};

@@ -5,9 +5,10 @@
 //! a name that was created again meanwhile.
 
 use super::{
-    Dir, Error, Result, StoredName, Vault,
+    Dir, StoredName, Vault,
     keys::{KeyRing, Keys},
 };
+use content::{Error, Result};
 use format::{
     dir_id::DirId,
     former_list::Listed as Accepted,

@@ -1,7 +1,7 @@
 //! An open vault: unlocking it, the write lock, and shutting down.
 
 use super::{
-    AnchorUse, Dir, Durability, Error, Files, OpenError, OpenFile, Result, StatFs,
+    AnchorUse, Dir, Files, OpenError, OpenFile, StatFs,
     anchor::{Anchor, Behind as Anchoring, Owner, refuse_inside},
     aside::set_headless_aside,
     config_file::{self, Configs, open_vault, require_settled},
@@ -18,6 +18,7 @@ use super::{
     taken_id::StrandedId,
 };
 use content::{Background, Bounds, Budget, Buffered, ContentKeys, Context, SlotMemory, Space};
+use content::{Durability, Error, Result};
 use crypto::secret::Secret;
 use engine::{EngineChoice, Router};
 use format::{

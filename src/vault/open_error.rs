@@ -1,6 +1,7 @@
 //! Why a vault does not open. Each message tells its reader what to do.
 
-use super::{AnchorError, Damage};
+use super::AnchorError;
+use content::Damage;
 use engine::EngineError;
 use format::{
     config::{ConfigError, VERSION},

@@ -1,6 +1,6 @@
 //! An open regular file: its content, its descriptor, and its inode.
 
-use super::Error;
+use content::Error;
 use content::{Context, File};
 use std::sync::{
     Arc, OnceLock,

@@ -2,10 +2,11 @@
 //! lists of attributes.
 
 use super::{
-    Dir, Result, Vault,
+    Dir, Vault,
     attr::permissions,
     descent::{Visitor, descend},
 };
+use content::Result;
 use rustix::fs::FileType;
 use std::{
     collections::HashSet,

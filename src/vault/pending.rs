@@ -9,12 +9,13 @@
 //! each such file that it meets.
 
 use super::{
-    Dir, Result, Vault,
+    Dir, Vault,
     dir::stored_path,
     keys::Keys,
     names::{is_set_aside, read_opened, read_small},
     sharing::is_gone,
 };
+use content::Result;
 use format::name::{DIR_ID_NAME, LONG, sidecar_name};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::{

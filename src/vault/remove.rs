@@ -1,6 +1,7 @@
 //! Removing and moving names.
 
-use super::{Dir, Kind, Pin, Result, Stat, StoredName, Vault, dir_lock::LockMode, names::Place};
+use super::{Dir, Kind, Pin, Stat, StoredName, Vault, dir_lock::LockMode, names::Place};
+use content::Result;
 use rustix::io::Errno;
 use std::{
     cell::OnceCell,

@@ -2,7 +2,7 @@
 //! folder of the store.
 
 use super::{
-    Damage, Dir, DirEntry, Error, File, OpenError, Rebuilt, Result, StoredName, Target, Unlock, Vault,
+    Dir, DirEntry, OpenError, StoredName, Target, Unlock, Vault,
     aside::{is_all_zeros, set_aside},
     attr::key,
     config_file::{failed, in_place, open_vault, require_settled},
@@ -12,6 +12,7 @@ use super::{
     names::{NamesIn, is_link, names_in, random_name, read_small, temporary_name},
 };
 use content::ContentKeys;
+use content::{Damage, Error, File, Rebuilt, Result};
 use format::{
     dir_id::{DIR_ID_FILE, DirId},
     former_list::Listed as Accepted,

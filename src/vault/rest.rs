@@ -1,6 +1,7 @@
 //! A vault at rest: it is open, but a copy of its store is a clean vault.
 
-use super::{AwayError, Error, Vault};
+use super::{AwayError, Vault};
+use content::Error;
 use content::breakable;
 
 /// Rules for bringing a vault to rest. A test breaks each one and has to detect it.

@@ -1,9 +1,10 @@
 //! Attributes of a node, however it was reached.
 
 use super::{
-    Dir, Error, Key, Kind, OpenFile, Result, SetAttr, SetTime, Stat, StoredName, Time, Vault,
+    Dir, Key, Kind, OpenFile, SetAttr, SetTime, Stat, StoredName, Vault,
     attr::{key, permissions, stamp},
 };
+use content::{Error, Result, Time};
 use format::link;
 use rustix::{
     fs::{FileType, Stat as RawStat},

@@ -6,13 +6,14 @@
 //! for are kept in a list (`xattr_list`).
 
 use super::{
-    Damage, Error, Result, Target, Vault,
+    Target, Vault,
     acl::AclKind,
     attr::key,
     keys::Keys,
     xattr_list::Attribute,
     xattr_owner::{Identity, common_name, is_other},
 };
+use content::{Damage, Error, Result};
 use rustix::{fs::XattrFlags, io::Errno};
 use std::{
     ffi::{OsStr, OsString},

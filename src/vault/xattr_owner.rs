@@ -1,7 +1,8 @@
 //! The identity that an extended attribute's value is bound to, and the name under which the store has
 //! the attribute.
 
-use super::{Error, Key, Kind, OpenFile, Result, Target, Vault, acl::AclKind, attr::key, keys::Keys};
+use super::{Key, Kind, OpenFile, Target, Vault, acl::AclKind, attr::key, keys::Keys};
+use content::{Error, Result};
 use format::{
     dir_id::DirId,
     xattr::{Owner, PREFIX, SPECIAL, from_others, is_reserved, of_others},

@@ -1,13 +1,11 @@
 //! Option values: keywords and times.
 
-use crate::{
-    fuse::{CacheMode, RingMode},
-    vault::Durability,
-};
+use crate::fuse::{CacheMode, RingMode};
 use clap::{
     ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
 };
+use content::Durability;
 use engine::EngineChoice;
 use std::time::Duration;
 

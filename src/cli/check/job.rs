@@ -6,8 +6,9 @@ use super::{
 };
 use crate::{
     cli::{progress::Totals, signals::Interrupt},
-    vault::{Aside, Dir, DirEntry, Flaw, Mismatch, Part, Vault, WalkPath},
+    vault::{Aside, Dir, DirEntry, Flaw, Part, Vault, WalkPath},
 };
+use content::Mismatch;
 use parking_lot::{Mutex, MutexGuard};
 use std::{ffi::OsStr, sync::Arc};
 

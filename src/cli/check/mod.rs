@@ -23,7 +23,7 @@ use super::{
 use crate::{
     fuse::Reach,
     hash::{self, Vaulted},
-    vault::{self, AnchorUse, Flaw, NewNode, OpenError, OpenOptions, Vault, WalkPath},
+    vault::{AnchorUse, Flaw, NewNode, OpenError, OpenOptions, Vault, WalkPath},
 };
 use data_encoding::HEXLOWER;
 use format::name::{DIR_ID_NAME, LOCK_FILE};
@@ -199,7 +199,7 @@ fn finish(vault: &Vault, scope: Scope, report: &Report) -> Outcome {
 }
 
 /// Writes the report to a file in the root of the vault.
-fn leave(vault: &Vault, report: &str) -> vault::Result<()> {
+fn leave(vault: &Vault, report: &str) -> content::Result<()> {
     let name = format!("warpcrypt-repair-{}.json", utc(SystemTime::now()).replace(':', "-"));
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let (_, _, file) = vault.create(&vault.root(), name.as_ref(), NewNode::plain(0o600, uid, gid))?;
@@ -217,9 +217,9 @@ fn forget(file: Option<&Path>) -> Outcome {
     }
 }
 
-fn failed(error: vault::Error) -> Failure {
+fn failed(error: content::Error) -> Failure {
     match error {
-        vault::Error::Store(e) => Failure::io("the vault", &e),
+        content::Error::Store(e) => Failure::io("the vault", &e),
         other => Failure::plain(Code::Failed, other),
     }
 }

@@ -5,7 +5,8 @@ use super::{
     job::{Check, Job, finding},
     report::{Finding, Kind, Report},
 };
-use crate::vault::{self, Aside, Dir, DirEntry, Flaw, Origin, Part, Rebuilt, Result, WalkPath};
+use crate::vault::{self, Aside, Dir, DirEntry, Flaw, Origin, Part, WalkPath};
+use content::{Rebuilt, Result};
 use std::{ffi::OsStr, path::PathBuf, sync::Arc};
 
 /// The outcome of a repair, its description, and the place in the store of anything set aside.
@@ -60,9 +61,9 @@ pub(super) fn node(check: &Check, job: &Job, flaw: Flaw) -> Finding {
 
 /// Gives a directory whose id is damaged a valid id again. A directory that the store cannot read is left
 /// alone: it may be intact.
-pub(super) fn dir(check: &Check, job: &Job, error: &vault::Error) -> (Option<Arc<Dir>>, Option<Finding>) {
+pub(super) fn dir(check: &Check, job: &Job, error: &content::Error) -> (Option<Arc<Dir>>, Option<Finding>) {
     let flaw = Flaw::of(error);
-    let is_damaged = matches!(error, vault::Error::Damaged(_));
+    let is_damaged = matches!(error, content::Error::Damaged(_));
     let Some(aside) = check.aside.filter(|_| check.scope.repair && is_damaged) else {
         return (None, Some(finding(Kind::Damaged, &job.path, job.place(), flaw)));
     };

@@ -9,8 +9,9 @@ use crate::{
         unprinted,
     },
     fuse::Reach,
-    vault::{Kind, Segment},
+    vault::Kind,
 };
+use content::Segment;
 use rustix::io::Errno;
 use std::{
     io::{self, Write},

@@ -7,7 +7,8 @@ use super::{
     report::Problem,
     side::{New, Side, Target},
 };
-use crate::vault::{Kind, Segment, Stat, WalkPath};
+use crate::vault::{Kind, Stat, WalkPath};
+use content::Segment;
 use rustix::io::Errno;
 use std::{ffi::OsStr, io, ops::Range};
 

@@ -10,8 +10,9 @@ use crate::{
     },
     fuse::Reach,
     hash::Vaulted,
-    vault::{Kind, Ladder, Stat, Time, WalkPath},
+    vault::{Kind, Ladder, Stat, WalkPath},
 };
+use content::Time;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::{

@@ -4,8 +4,9 @@
 use super::side::{Attribute, New, Room, SYNC_EACH, Side, Target, if_there};
 use crate::{
     cli::mounts::{self, Mount},
-    vault::{Kind, Segment, Stat, Time},
+    vault::{Kind, Stat},
 };
+use content::{Segment, Time};
 use rustix::{
     fs::{CWD, Mode, OFlags, SeekFrom, Timespec, XattrFlags},
     io::Errno,

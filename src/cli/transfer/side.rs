@@ -1,6 +1,7 @@
 //! The operations that copying needs from each side: a vault, or the filesystem as the process sees it.
 
-use crate::vault::{Climb, Kind, Segment, Stat, Time};
+use crate::vault::{Climb, Kind, Stat};
+use content::{Segment, Time};
 use std::{
     ffi::{OsStr, OsString},
     io,

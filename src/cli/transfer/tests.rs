@@ -7,10 +7,8 @@ use super::{
     report::Report,
     side::{Attribute, New, Room, Side, Target},
 };
-use crate::{
-    cli::signals::Interrupt,
-    vault::{Segment, Stat, Time},
-};
+use crate::{cli::signals::Interrupt, vault::Stat};
+use content::{Segment, Time};
 use std::{
     ffi::{OsStr, OsString},
     fs::{self, File},

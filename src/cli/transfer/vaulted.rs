@@ -4,10 +4,10 @@ use super::side::{Attribute, New, Room, SYNC_EACH, Side, Target, if_there};
 use crate::{
     hash::{Source, Vaulted},
     vault::{
-        Dir, Kind, NewNode, OpenFile, RenameMode, Segment, SetAttr, SetTime, Stat, StoredName,
-        Target as Named, Time, Vault,
+        Dir, Kind, NewNode, OpenFile, RenameMode, SetAttr, SetTime, Stat, StoredName, Target as Named, Vault,
     },
 };
+use content::{Segment, Time};
 use rustix::io::Errno;
 use std::{
     ffi::{OsStr, OsString},

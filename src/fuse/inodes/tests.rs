@@ -1,5 +1,6 @@
 use super::*;
-use crate::vault::{NewNode, Time, tests::Fixture};
+use crate::vault::{NewNode, tests::Fixture};
+use content::Time;
 
 const DEVICE: u64 = 7;
 

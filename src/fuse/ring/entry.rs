@@ -14,7 +14,8 @@ use super::{
     mail::Mail,
     parse::{self, ARGUMENTS, HEADER, Header},
 };
-use crate::{fuse::errno::UNANSWERED, vault::Result};
+use crate::fuse::errno::UNANSWERED;
+use content::Result;
 use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::{

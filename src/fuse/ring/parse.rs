@@ -2,7 +2,8 @@
 //!
 //! Layouts are those of the kernel's `include/uapi/linux/fuse.h`, protocol 7.42, in native byte order.
 
-use crate::vault::{SetAttr, SetTime, Time};
+use crate::vault::{SetAttr, SetTime};
+use content::Time;
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
 /// Length in bytes of the header of every request.

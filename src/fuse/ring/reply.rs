@@ -13,8 +13,9 @@ use crate::{
         server::Server,
         small_reads::ReadReply,
     },
-    vault::{Kind, Result, StatFs},
+    vault::{Kind, StatFs},
 };
+use content::Result;
 use parking_lot::Mutex;
 use std::{ffi::OsStr, sync::Arc};
 

@@ -4,7 +4,7 @@
 //! that, everything is written again, because a failed sync may have lost data.
 
 use super::entry::{BOUND, Identity, Salt, decode_bound, encode_bound};
-use crate::vault::Bound;
+use content::Bound;
 use format::dir_id::{DirId, ID};
 use parking_lot::Mutex;
 use redb::{

@@ -1,6 +1,7 @@
 //! Entries of an anchor for names and for files' records, as bytes and as types.
 
-use crate::vault::{Bound, Kind, Mismatch};
+use crate::vault::Kind;
+use content::{Bound, Mismatch};
 use format::{
     dir_id::DirId,
     record::{KeyId, MAC_LEN},

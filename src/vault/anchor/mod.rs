@@ -35,8 +35,9 @@ pub(super) use entry::{Found, Identity};
 pub use error::AnchorError;
 pub use file::refuse_inside;
 
-use super::{Bound, Bounds, Dir, Error, Mismatch, RecordOrder, Refused, Result};
+use super::Dir;
 use changes::{Changes, Looked, Settled};
+use content::{Bound, Bounds, Error, Mismatch, RecordOrder, Refused, Result};
 use crypto::secret::Secret;
 use database::{Database, DirState, Reader};
 use entry::Salt;

@@ -5,10 +5,8 @@ use super::{
     changes::{Looked, Settled},
     entry::{Found, Identity},
 };
-use crate::vault::{
-    Bound, Dir, Error, File, Kind, OpenFile, Refused, Result, StoredName, Vault, attr::key, names::NameOf,
-    xattr_owner::special,
-};
+use crate::vault::{Dir, Kind, OpenFile, StoredName, Vault, attr::key, names::NameOf, xattr_owner::special};
+use content::{Bound, Error, File, Refused, Result};
 use format::{dir_id::DirId, record::Record};
 use rustix::{
     fs::{FileType, OFlags},

@@ -6,9 +6,10 @@ use super::{
     entry::Identity,
 };
 use crate::vault::{
-    Dir, Error, Result, Vault,
+    Dir, Vault,
     descent::{Visitor, descend},
 };
+use content::{Error, Result};
 use std::{
     ffi::OsString,
     io,

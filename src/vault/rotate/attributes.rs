@@ -2,10 +2,10 @@
 //! the same one.
 
 use crate::vault::{
-    Result,
     keys::Keys,
     xattr_owner::{common_name, is_other},
 };
+use content::Result;
 use format::xattr::{Owner, of_others};
 use rustix::{fs::XattrFlags, io::Errno};
 use std::{

@@ -4,13 +4,14 @@
 
 use super::{Step, read_up_to};
 use crate::vault::{
-    Dir, Result, StoredName, Vault,
+    Dir, StoredName, Vault,
     config_file::like,
     descent::{Visitor, descend},
     former_list::{remove_others, write},
     names::{NameOf, read_small},
     xattr_owner::{common_name, is_other},
 };
+use content::Result;
 use crypto::secret::Secret;
 use format::{
     config::VaultConfig,

@@ -7,12 +7,13 @@
 
 use super::attributes::{self, BothKeys};
 use crate::vault::{
-    Dir, Error, Result, StoredName, Vault,
+    Dir, StoredName, Vault,
     config_file::{in_place, write_temporary},
     keys::{Former, Keys},
     names::{read_small, temporary_name},
     xattr_owner::special,
 };
+use content::{Error, Result};
 use format::{
     dir_id::DirId,
     link::LongLink,

@@ -14,7 +14,7 @@ pub(super) use behind::Behind;
 pub(super) use dir::WhyLeft;
 
 use super::{
-    Dir, Error, Kind, OpenError, Result, StoredName, Vault,
+    Dir, Kind, OpenError, StoredName, Vault,
     anchor::Owner,
     attr::key,
     config_file::{ConfigLock, Configs, put_both},
@@ -23,6 +23,7 @@ use super::{
     keys::{Keys, content_generations},
     names::{NameOf, read_up_to, temporary_name},
 };
+use content::{Error, Result};
 use crypto::secret::Secret;
 use format::{
     config::VaultConfig,

@@ -1,10 +1,8 @@
 //! The open files while the vault is locked or at rest.
 
 use super::Files;
-use crate::vault::{
-    Error,
-    open_file::{Key, OpenFile},
-};
+use crate::vault::open_file::{Key, OpenFile};
+use content::Error;
 use std::sync::Arc;
 
 impl Files {

@@ -4,11 +4,11 @@
 
 use super::Files;
 use crate::vault::{
-    Error, Result,
     open_file::{Key, OpenFile},
     process,
 };
 use content::CleanStep;
+use content::{Error, Result};
 use crypto::traces;
 use std::{
     cell::RefCell,

@@ -10,7 +10,6 @@ mod flusher;
 pub(super) mod mortal;
 
 use super::{
-    Error, Result, Time,
     ctime::ChangeTimes,
     open_file::{Key, OpenFile},
     process,
@@ -20,6 +19,7 @@ use content::{
     Context, File, is_passing,
     sync::{Condvar, Mutex},
 };
+use content::{Error, Result, Time};
 use flusher::Hurry;
 use format::change_times::ChangeTime;
 use std::{

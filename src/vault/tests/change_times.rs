@@ -2,7 +2,8 @@
 //! can be in.
 
 use super::{anchor::open_anchored, rotate::begin_at, *};
-use crate::vault::{SetAttr, Target, Time, open_file::OpenFile};
+use crate::vault::{SetAttr, Target, open_file::OpenFile};
+use content::Time;
 use crypto::secret::Secret;
 use format::change_times::ChangeTimesKey;
 use std::{os::unix::fs::MetadataExt, time::Duration};

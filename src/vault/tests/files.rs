@@ -1,5 +1,6 @@
 use super::*;
-use crate::vault::{OpenFile, SetAttr, SetTime, Stat, StoredName, Target, Time};
+use crate::vault::{OpenFile, SetAttr, SetTime, Stat, StoredName, Target};
+use content::Time;
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,

@@ -31,7 +31,8 @@ mod xattrs;
 pub(crate) use anchor::open_anchored;
 pub(crate) use sharing::{new_vault, share};
 
-use super::{Dir, Error, Kind, NewNode, OpenOptions, RenameMode, Result, Stat, StoredName, Unlock, Vault};
+use super::{Dir, Kind, NewNode, OpenOptions, RenameMode, Stat, StoredName, Unlock, Vault};
+use content::{Error, Result};
 use crypto::{cipher::Cipher, integrity::Integrity};
 use format::{
     config::Settings,

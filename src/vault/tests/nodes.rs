@@ -1,5 +1,6 @@
 use super::*;
-use crate::vault::{RenameMode, SetAttr, SetTime, Target, Time};
+use crate::vault::{RenameMode, SetAttr, SetTime, Target};
+use content::Time;
 
 #[test]
 fn symlinks_keep_any_target_and_tell_its_length() {

@@ -5,7 +5,8 @@ use super::{
     users::{as_user, as_user_again, directory, fixture},
     *,
 };
-use crate::vault::{Begun, OpenError, OpenFile, Rotated, SetAttr, Step, Target, Time};
+use crate::vault::{Begun, OpenError, OpenFile, Rotated, SetAttr, Step, Target};
+use content::Time;
 use crypto::secret::Secret;
 use format::{config::VaultConfig, master_secret::MasterSecret};
 use std::collections::BTreeMap;

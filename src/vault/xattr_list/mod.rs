@@ -8,7 +8,8 @@
 mod on_store;
 mod rules;
 
-use super::{Damage, Error, Result, names::temporary_name};
+use super::names::temporary_name;
+use content::{Damage, Error, Result};
 use crypto::AuthError;
 use format::{
     name::LISTS,

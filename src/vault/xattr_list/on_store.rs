@@ -3,11 +3,12 @@
 
 use super::{Attribute, Attributes, Places};
 use crate::vault::{
-    Dir, Error, Kind, Result, Target, Vault,
+    Dir, Kind, Target, Vault,
     attr::key,
     names::{read_opened, read_up_to},
     xattr_owner::Identity,
 };
+use content::{Error, Result};
 use format::{
     former_list::Listed as Accepted,
     name::{DIR_ID_NAME, LISTS},

@@ -3,14 +3,12 @@
 //! what it records as known must never be older than what was written to it.
 
 use super::*;
-use crate::vault::{
-    Error,
-    anchor::{
-        Compared, Looked,
-        entry::{Found, Identity},
-        rules::{Rule, break_rule},
-    },
+use crate::vault::anchor::{
+    Compared, Looked,
+    entry::{Found, Identity},
+    rules::{Rule, break_rule},
 };
+use content::Error;
 use std::{collections::BTreeMap, ffi::OsStr};
 use store::{Snapshot, StoreDir};
 

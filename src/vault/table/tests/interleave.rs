@@ -198,7 +198,7 @@ fn descriptor() -> DirFile {
 
 /// The first byte of a program's chunk, after checking that all of its bytes are equal; 0 if the file
 /// ends before the chunk.
-fn chunk(file: &Arc<File>, program: usize) -> crate::vault::Result<u8> {
+fn chunk(file: &Arc<File>, program: usize) -> content::Result<u8> {
     let mut bytes = [0; CHUNK];
     let n = file.read((program * CHUNK) as u64, &mut bytes)?;
     let first = if n == 0 { 0 } else { bytes[0] };
@@ -271,7 +271,7 @@ impl Run {
         }
     }
 
-    fn may_fail(&self, inode: &Inode, result: crate::vault::Result<()>) {
+    fn may_fail(&self, inode: &Inode, result: content::Result<()>) {
         if let Err(e) = result {
             assert!(inode.content.failed() > 0, "fails without a cause: {e}");
         }

@@ -1,7 +1,7 @@
 mod interleave;
 
 use super::*;
-use crate::vault::Error;
+use content::Error;
 use content::{Space, testing::context};
 use std::{sync::Weak, time::Duration};
 use store::{Failure, FaultyFile};

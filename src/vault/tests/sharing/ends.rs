@@ -6,9 +6,10 @@ use super::{
     Broken, alone, break_rules, broken, check, fails_without, name, new_vault, share,
 };
 use crate::vault::{
-    Dir, Error, Kind, OpenError, OpenFile, OpenOptions, RenameMode, SetAttr, StoredName, Target, Vault,
-    attr::key, dir_lock::LockMode,
+    Dir, Kind, OpenError, OpenFile, OpenOptions, RenameMode, SetAttr, StoredName, Target, Vault, attr::key,
+    dir_lock::LockMode,
 };
+use content::Error;
 use content::LeaseRule;
 use rustix::{fs::OFlags, io::Errno};
 use std::{
@@ -91,7 +92,7 @@ fn who_waits_for_a_directory_holds_up_no_other() {
     let [one, other] = [share(dir.path(), Duration::from_secs(20)), share(dir.path(), Duration::ZERO)];
     let root = other.root();
     let stored = ["d", "e"].map(|made| other.mkdir(&root, name(made), node(0o755)).unwrap().0);
-    let waiting: [&(dyn Fn() -> crate::vault::Result<()> + Sync); 2] =
+    let waiting: [&(dyn Fn() -> content::Result<()> + Sync); 2] =
         [&|| one.rmdir_name(&one.root(), name("d")), &|| {
             let root = one.root();
             one.rename_name((&root, name("f")), (&root, name("e")), RenameMode::Replace).map(drop)

@@ -6,7 +6,8 @@ use super::{
     history::{Holder, LONGEST, put, some_data},
     world::{Handle, World, all_of, is_again},
 };
-use crate::vault::{Error, OpenFile, Result};
+use crate::vault::OpenFile;
+use content::{Error, Result};
 use rustix::io::Errno;
 use std::{
     collections::HashMap,

@@ -6,7 +6,8 @@ use super::{
     super::{super::sharing::Rule, errno, node},
     Draw, alone, check, fails_without, new_vault,
 };
-use crate::vault::{OpenFile, RenameMode, Result, StoredName, Vault};
+use crate::vault::{OpenFile, RenameMode, StoredName, Vault};
+use content::Result;
 use rustix::io::Errno;
 use std::{collections::BTreeMap, ffi::OsString, path::Path, sync::Arc};
 

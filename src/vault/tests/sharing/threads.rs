@@ -1,7 +1,8 @@
 //! Three processes that work at the same time. Every write covers a whole file and has a unique number.
 
 use super::{super::node, Draw, alone, break_rules, broken, check, fails_without, name, new_vault, share};
-use crate::vault::{Dir, Error, OpenFile, Vault};
+use crate::vault::{Dir, OpenFile, Vault};
+use content::Error;
 use content::LeaseRule;
 use parking_lot::Mutex;
 use rustix::io::Errno;

@@ -7,7 +7,8 @@ use super::{
     loss::{Owns, has_lost},
     new_vault, share,
 };
-use crate::vault::{Dir, Error, Kind, OpenFile, RenameMode, Result, StoredName, Target};
+use crate::vault::{Dir, Kind, OpenFile, RenameMode, StoredName, Target};
+use content::{Error, Result};
 use rustix::io::Errno;
 use std::{
     cell::Cell,
