@@ -5,9 +5,9 @@ use super::{
     note,
     progress::Late,
 };
-use crate::vault::{self, AnchorError, AnchorUse, Vault};
 use content::Error;
 use std::path::Path;
+use vault::{AnchorError, AnchorUse, Vault};
 
 /// Selects the anchor `file`, if given, without accepting a vault that differs from it.
 pub fn wanted(file: Option<&Path>) -> Option<AnchorUse> {

@@ -9,7 +9,6 @@ use super::{
     signals::Interrupt,
     tell, terminal, unlocking, vaults,
 };
-use crate::vault::Vault;
 use crypto::secret::Secret;
 use format::{
     config::{TEXT_MAX, VaultConfig},
@@ -22,6 +21,7 @@ use std::{
     os::unix::fs::OpenOptionsExt,
     path::Path,
 };
+use vault::Vault;
 
 /// Runs `key backup`.
 ///

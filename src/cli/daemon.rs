@@ -8,7 +8,6 @@ use super::{
     password,
     progress::Spinner,
 };
-use crate::vault::Unlock;
 use crypto::machine::any_memory_is_allowed;
 use reverse::Patterns;
 use rustix::io::Errno;
@@ -19,6 +18,7 @@ use std::{
     os::unix::process::CommandExt,
     process::{Child, Command, Stdio},
 };
+use vault::Unlock;
 
 /// The report of a successful mount.
 const READY: &str = "ready";

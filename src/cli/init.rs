@@ -10,13 +10,13 @@ use super::{
     signals::Interrupt,
     tell, vaults,
 };
-use crate::vault::{NewPlace, OpenError};
 use format::{
     config::Settings,
     name::{NameMode, RESERVED},
 };
 use rustix::fs::{Access, access};
 use std::{fs, io, os::unix::ffi::OsStrExt, path::Path};
+use vault::{NewPlace, OpenError};
 
 /// Runs `init`. Leaves no files behind after a failure, or after Ctrl-C once the password is entered.
 pub fn run(args: &InitArgs) -> Outcome {

@@ -11,7 +11,6 @@ use super::{
     signals::Interrupt,
     tell, unlocking, vaults,
 };
-use crate::vault::Unlock;
 use crypto::{kdf::Argon2Cost, secret::Secret};
 use format::{
     config::VaultConfig,
@@ -19,6 +18,7 @@ use format::{
     recovery_key::RecoveryKey,
 };
 use std::{cell::Cell, path::Path};
+use vault::Unlock;
 
 /// Runs `key`.
 pub fn run(action: &KeyAction) -> Outcome {

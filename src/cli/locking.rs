@@ -10,12 +10,10 @@ use super::{
     unheard::unheard,
     unlocking, vaults,
 };
-use crate::{
-    fuse::{self, ControlCommand, ControlStatus, Patience},
-    vault::Vault,
-};
+use crate::fuse::{self, ControlCommand, ControlStatus, Patience};
 use format::printable::printable;
 use std::{io, panic::resume_unwind, path::Path, thread, time::Duration};
+use vault::Vault;
 use zeroize::Zeroizing;
 
 /// Time limit for each mount during `lock --all`, and for ending a mount by force. Any user's filesystem

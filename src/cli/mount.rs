@@ -13,10 +13,7 @@ use super::{
     session::{Confined, EndSignals, Mounted, Plan},
     shared_store, tell, unlocking, vaults,
 };
-use crate::{
-    fuse::Trust,
-    vault::{OpenOptions, PATIENCE, Unlock},
-};
+use crate::fuse::Trust;
 use crypto::machine::allow_any_memory;
 use format::key_slot::SlotKind;
 use rustix::{
@@ -27,6 +24,7 @@ use std::{
     fs,
     io::{self, IsTerminal},
 };
+use vault::{OpenOptions, PATIENCE, Unlock};
 
 /// Bytes in the unit of `--memory`.
 const MIB: usize = 1 << 20;

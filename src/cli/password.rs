@@ -7,7 +7,6 @@ use super::{
     quoting::shell_word,
     terminal,
 };
-use crate::vault::Unlock;
 use format::key_slot::{KEY_FILE_LEN, KeySlot, SlotKind};
 use std::{
     fs::File,
@@ -16,6 +15,7 @@ use std::{
     process::{Command, Stdio},
 };
 use unicode_normalization::{UnicodeNormalization, is_nfc};
+use vault::Unlock;
 use zeroize::Zeroizing;
 
 /// Maximum length of a password in bytes.

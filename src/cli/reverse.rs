@@ -4,7 +4,6 @@ use super::{
     exit::{Code, Failure, Outcome},
     vaults,
 };
-use crate::vault::Unlock;
 use crypto::{kdf::Argon2Cost, random, secret::Secret};
 use format::{
     config::{Settings, TEXT_MAX, VaultConfig},
@@ -20,6 +19,7 @@ use std::{
     path::Path,
 };
 use store::StoreDir;
+use vault::Unlock;
 
 /// The configuration of a plain directory, checked for form only.
 ///

@@ -2,10 +2,7 @@
 //! longer need.
 
 use super::note;
-use crate::{
-    fuse::{self, Reach},
-    vault::{AnchorUse, OpenOptions},
-};
+use crate::fuse::{self, Reach};
 use engine::EngineChoice;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::{
@@ -13,6 +10,7 @@ use std::{
     os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
+use vault::{AnchorUse, OpenOptions};
 
 /// Maximum chain: the 40 symbolic links that the kernel follows, and the initial name.
 const LINKS: usize = 41;

@@ -13,10 +13,7 @@ use super::{
     signals::Interrupt,
     tell, unlocking, vaults,
 };
-use crate::{
-    fuse::{self, ControlCommand},
-    vault::{Begun, ConfigLock, OpenError, OpenOptions, Rotated, Step, Unlock, Vault},
-};
+use crate::fuse::{self, ControlCommand};
 use crypto::secret::Secret;
 use engine::EngineChoice;
 use format::{
@@ -26,6 +23,7 @@ use format::{
 };
 use reverse::ReverseKeys;
 use std::{path::Path, sync::Arc};
+use vault::{Begun, ConfigLock, OpenError, OpenOptions, Rotated, Step, Unlock, Vault};
 use zeroize::Zeroizing;
 
 /// Runs `key rotate`.

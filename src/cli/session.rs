@@ -5,12 +5,9 @@ use super::{
     exit::{Code, Failure, Outcome},
     mount_point, reverse, rights, vaults,
 };
-use crate::{
-    fuse::{
-        self, CacheMode, ControlDir, MountOptions, MountPoint, Mounter, MounterTask, NoControlDir, Owners,
-        Reach, RingMode, Session, Trust,
-    },
-    vault::{self, OpenOptions, Unlock, Vault},
+use crate::fuse::{
+    self, CacheMode, ControlDir, MountOptions, MountPoint, Mounter, MounterTask, NoControlDir, Owners, Reach,
+    RingMode, Session, Trust,
 };
 use ::reverse::Exclusions;
 use engine::EngineChoice;
@@ -19,6 +16,7 @@ use signal_hook::{
     iterator::Signals,
 };
 use std::{io, os::fd::AsFd, path::PathBuf, sync::Arc, thread, time::Duration};
+use vault::{OpenOptions, Unlock, Vault};
 
 /// How long an unmount requested by a signal waits for users of the mount before it detaches the mount
 /// anyway.

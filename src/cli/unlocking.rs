@@ -8,12 +8,10 @@ use super::{
     progress::Spinner,
     reverse, rights, vaults,
 };
-use crate::{
-    fuse::Reach,
-    vault::{OpenOptions, Unlock, Vault},
-};
+use crate::fuse::Reach;
 use format::{config::VaultConfig, key_slot::SlotKind};
 use std::{path::Path, sync::Arc};
+use vault::{OpenOptions, Unlock, Vault};
 
 /// The secret that opens the vault. Prompts for it only if the vault has a slot of its kind.
 ///

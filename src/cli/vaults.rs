@@ -4,7 +4,6 @@ use super::{
     anchor,
     exit::{Code, Failure, Outcome},
 };
-use crate::vault::{NewPlace, OpenError, Unlock, Vault};
 use crypto::{kdf::Argon2Cost, secret::Secret};
 use format::{
     config::{ConfigError, Settings, VaultConfig},
@@ -17,6 +16,7 @@ use std::{
     path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
+use vault::{NewPlace, OpenError, Unlock, Vault};
 
 /// The exit code and message for a vault that cannot be opened or changed.
 pub fn explain(error: OpenError) -> Failure {

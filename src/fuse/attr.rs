@@ -1,9 +1,9 @@
 //! Conversion of attributes between the kernel's types and the vault's.
 
-use crate::vault::{Kind, SetAttr, SetTime, Stat};
 use content::Time;
 use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use vault::{Kind, SetAttr, SetTime, Stat};
 
 /// Preferred I/O size reported to programs, in bytes (`st_blksize`).
 const BLOCK_SIZE: u32 = 4096;

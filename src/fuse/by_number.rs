@@ -9,9 +9,9 @@ use super::{
     server::Server,
     way::TRIES,
 };
-use crate::vault::{Dir, Kind, StoredName, Target};
 use content::Result;
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, sync::Arc};
+use vault::{Dir, Kind, StoredName, Target};
 
 /// A lookup by node number. The kernel encodes it as a name that no entry can have.
 #[derive(Debug, Clone, Copy)]

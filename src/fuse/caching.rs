@@ -18,7 +18,6 @@
 //! notice the times of direct writes through handles with direct I/O, so no handle uses direct I/O in
 //! this mode.
 
-use crate::vault::OpenFile;
 use fuser::{OpenAccMode, OpenFlags, Version};
 use std::{
     fmt,
@@ -27,6 +26,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
 };
+use vault::OpenFile;
 
 /// Protocol version of the first kernel (Linux 6.14) that reliably drops pages after a direct write as
 /// well. Earlier kernels drop them only before it: a page that is read during the write stays, and is

@@ -14,7 +14,6 @@ use super::{
     locking::UnlockError,
     server::Server,
 };
-use crate::vault::{AnchorError, OpenError};
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use parking_lot::Mutex;
 use rustix::{
@@ -34,6 +33,7 @@ use std::{
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
+use vault::{AnchorError, OpenError};
 use zeroize::Zeroizing;
 
 /// Protocol version of commands and answers.

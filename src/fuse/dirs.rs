@@ -1,8 +1,8 @@
 //! Cache of open directories. It is limited, because each one costs a descriptor.
 
-use crate::vault::Dir;
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
+use vault::Dir;
 
 /// Divisor for the part of the table that is evicted at once when it is full.
 const EVICT: usize = 8;

@@ -10,13 +10,13 @@ use super::{
     scratch,
     server::{Server, Transport},
 };
-use crate::vault::{Kind, OpenFile, SetAttr, Target};
 use content::{Error, Result};
 use fuser::{FopenFlags, OpenAccMode, OpenFlags, WriteFlags};
 use std::{
     ops::Range,
     sync::{Arc, atomic::Ordering},
 };
+use vault::{Kind, OpenFile, SetAttr, Target};
 use zeroize::Zeroize;
 
 /// Maximum bytes of one copy_file_range request; the kernel sends another request for the rest.

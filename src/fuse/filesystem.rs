@@ -9,7 +9,6 @@ use super::{
     requests::{Reading, Requests, Writing},
     wanted::Wanted,
 };
-use crate::vault::SetAttr;
 use crossbeam_channel::Sender;
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, INodeNo, IoctlFlags, KernelConfig,
@@ -18,6 +17,7 @@ use fuser::{
     ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::{ffi::OsStr, io, path::Path, time::SystemTime};
+use vault::SetAttr;
 
 /// The fuser filesystem of a mounted vault.
 pub struct Mounted {

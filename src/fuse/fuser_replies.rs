@@ -5,12 +5,12 @@ use super::{
     errno::Answer,
     replies::{Created, Found, Listing, ListingPlus, Opened, Place, Reply, Told, Value, Written},
 };
-use crate::vault::{Kind, StatFs};
 use fuser::{
     FileAttr, FileHandle, Generation, INodeNo, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
 };
 use std::ffi::OsStr;
+use vault::{Kind, StatFs};
 
 /// Implements [`Reply`] for a fuser reply. `$send` sends the value; errors are sent the same way for all
 /// of them.

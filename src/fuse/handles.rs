@@ -1,7 +1,6 @@
 //! Handles given out by open and opendir.
 
 use super::{errno, inodes::Node};
-use crate::vault::{Dir, Listing, OpenFile};
 use content::Result;
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -11,6 +10,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
 };
+use vault::{Dir, Listing, OpenFile};
 
 /// An open file.
 #[derive(Clone)]

@@ -4,7 +4,6 @@
 //! `Node::order`.
 
 use super::{caching::InUse, errno, forgotten::Forgotten, pages::Pages};
-use crate::vault::{Kind, OpenFile, Pin, Stat, StoredName, There};
 use content::Result;
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -14,6 +13,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
+use vault::{Kind, OpenFile, Pin, Stat, StoredName, There};
 
 /// Number of the mount's root.
 pub const ROOT: u64 = 1;

@@ -7,10 +7,10 @@ use super::{
     replies::{Found, Listing, ListingPlus, Told},
     server::Server,
 };
-use crate::vault::{DirEntry, Kind, Stat, Target};
 use content::Result;
 use parking_lot::Mutex;
 use std::time::Duration;
+use vault::{DirEntry, Kind, Stat, Target};
 
 /// Whether a reply has no more room.
 struct Full(bool);

@@ -7,7 +7,6 @@ use super::{
     scratch,
     server::Server,
 };
-use crate::vault::{AwayError, Kind, OpenError, StoredName};
 use content::Error;
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use fuser::INodeNo;
@@ -17,6 +16,7 @@ use std::{
     thread,
     time::Duration,
 };
+use vault::{AwayError, Kind, OpenError, StoredName};
 
 /// Maximum time that a lock waits for the kernel to drop pages.
 const DROP_PATIENCE: Duration = Duration::from_secs(2);

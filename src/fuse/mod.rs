@@ -33,6 +33,8 @@ mod dirs;
 mod errno;
 mod files;
 mod filesystem;
+#[cfg(test)]
+mod fixture;
 mod forgotten;
 mod freezing;
 mod fuser_replies;

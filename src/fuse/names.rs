@@ -8,10 +8,10 @@ use super::{
     server::Server,
     wanted::Wanted,
 };
-use crate::vault::{Dir, Kind, OpenFile, RenameMode, Spot, Stat, StoredName, Target, There};
 use content::{Error, Result};
 use fuser::{FopenFlags, OpenFlags, RenameFlags};
 use std::{ffi::OsStr, sync::Arc};
+use vault::{Dir, Kind, OpenFile, RenameMode, Spot, Stat, StoredName, Target, There};
 
 /// A node as a reply describes it.
 pub struct Entry {

@@ -8,7 +8,6 @@ use super::{
     permissions,
     server::Server,
 };
-use crate::vault::{AclKind, Dir, Kind, OpenFile, SetAttr, Stat, StatFs, Target};
 use content::{Error, Result};
 use format::acl::Acl;
 use fuser::AccessFlags;
@@ -17,6 +16,7 @@ use std::{
     os::unix::ffi::OsStrExt,
     sync::{Arc, atomic::Ordering},
 };
+use vault::{AclKind, Dir, Kind, OpenFile, SetAttr, Stat, StatFs, Target};
 
 /// The extended attribute that holds file capabilities (capabilities(7)).
 const CAPABILITY: &str = "security.capability";

@@ -4,8 +4,8 @@
 //! stored owner. The kernel checks the shown owner.
 
 use super::errno;
-use crate::vault::{Kind, SetAttr, Stat};
 use content::Result;
+use vault::{Kind, SetAttr, Stat};
 
 const SET_ID: u32 = 0o6000;
 

@@ -12,10 +12,10 @@
 //! which groups a process belongs to.
 
 use super::errno::{self, Answer, CLOSED};
-use crate::vault::{Kind, Stat};
 use content::Result;
 use fuser::AccessFlags;
 use rustix::thread::{CapabilitySet, capabilities};
+use vault::{Kind, Stat};
 
 /// The option's name, for users and for the kernel.
 pub const DEFAULT_PERMISSIONS: &str = "default_permissions";

@@ -2,8 +2,8 @@
 //! no request.
 
 use super::server::Server;
-use crate::vault::OpenFile;
 use fuser::INodeNo;
+use vault::OpenFile;
 
 /// Maximum size of a preloaded file in bytes. The kernel would read ahead as much.
 const LARGEST: u64 = 64 << 10;

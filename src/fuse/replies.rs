@@ -1,9 +1,9 @@
 //! Answers to requests, and the traits for sending them: through `/dev/fuse`, or through a ring.
 
 use super::errno::{Answer, VALUE_TOO_LARGE};
-use crate::vault::{Kind, Stat};
 use fuser::FopenFlags;
 use std::{ffi::OsStr, time::Duration};
+use vault::{Kind, Stat};
 
 /// Destination of the answer to one request.
 pub trait Reply<T>: Send + 'static {

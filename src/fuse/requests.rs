@@ -17,10 +17,10 @@ use super::{
     stale::PageRead,
     wanted::Wanted,
 };
-use crate::vault::{Kind, SetAttr, StatFs};
 use fuser::{AccessFlags, FopenFlags, OpenFlags, RenameFlags, WriteFlags};
 use metrics::Activity;
 use std::{ffi::OsStr, sync::Arc, time::Duration};
+use vault::{Kind, SetAttr, StatFs};
 
 /// Maximum bytes of one read; the kernel requests less.
 const READ_MOST: usize = 16 << 20;

@@ -1,10 +1,10 @@
 //! Conversion of a reverse view's attributes to fuser's types.
 
 use super::{attr, owners::Owners};
-use crate::vault::Kind;
 use fuser::{FileAttr, FileType, INodeNo};
 use rustix::fs::Stat;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use vault::Kind;
 
 /// The type of a node.
 pub fn kind(stat: &Stat) -> FileType {

@@ -17,7 +17,6 @@ use super::{
     stale::Dropper,
     workers::Workers,
 };
-use crate::vault::{Dir, Kind, OpenFile, Stat, StoredName, Target, There, Vault};
 use content::{Error, Result};
 use fuser::{INodeNo, Notifier};
 use metrics::Activity;
@@ -29,6 +28,7 @@ use std::{
     },
     time::Duration,
 };
+use vault::{Dir, Kind, OpenFile, Stat, StoredName, Target, There, Vault};
 
 /// How long the kernel may cache names and attributes if only this mount changes them.
 const LASTING: Duration = Duration::from_secs(60);

@@ -18,7 +18,6 @@ use super::{
     server::{Server, Transport},
     settings,
 };
-use crate::vault::{self, Vault};
 use crossbeam_channel::bounded;
 use fuser::{Config, SessionACL};
 use parking_lot::Mutex;
@@ -38,6 +37,7 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
+use vault::Vault;
 
 /// Maximum number of event loops.
 const MOST_LOOPS: usize = 16;

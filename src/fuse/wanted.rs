@@ -2,8 +2,8 @@
 //! umask.
 
 use super::{caller::Caller, owners::Owners};
-use crate::vault::NewNode;
 use format::acl::Acl;
+use vault::NewNode;
 
 /// A node that a request wants to create.
 #[derive(Debug, Clone, Copy)]

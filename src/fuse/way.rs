@@ -5,10 +5,10 @@ use super::{
     inodes::{self, Node, ROOT},
     server::Server,
 };
-use crate::vault::{Dir, Kind, StoredName, Target};
 use content::Result;
 use metrics::Cache;
 use std::sync::Arc;
+use vault::{Dir, Kind, StoredName, Target};
 
 /// Maximum number of parent directories of a node; the kernel's paths are much shorter.
 const DEPTH: usize = 100_000;

@@ -1,6 +1,5 @@
 //! Sources of files: a plain filesystem, or a vault, which need not be mounted.
 
-use crate::vault::{self, Climb, Dir, OpenFile, StoredName, Target, Vault};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use std::{
     ffi::{OsStr, OsString},
@@ -9,6 +8,7 @@ use std::{
     path::{Component, Path, PathBuf},
     sync::Arc,
 };
+use vault::{Climb, Dir, OpenFile, StoredName, Target, Vault};
 
 /// The type of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,8 +133,11 @@ const FOLDERS_MAX: usize = 256;
 /// Minimum number of entries for which keeping a folder open pays off.
 const FOLDER_MIN: usize = 8;
 
+/// A folder of a walk, which stays open if that pays off.
+pub struct PlainFolder(Option<Arc<Folder>>);
+
 /// No marks are needed: everything is found by its path.
-impl Climb for Option<Arc<Folder>> {
+impl Climb for PlainFolder {
     type Mark = ();
 
     fn mark(&self) -> io::Result<()> {
@@ -142,13 +145,13 @@ impl Climb for Option<Arc<Folder>> {
     }
 
     fn above(&self, _: usize, (): &()) -> io::Result<Self> {
-        Ok(None)
+        Ok(PlainFolder(None))
     }
 }
 
 impl Source for Plain {
     type Place = Option<Arc<Folder>>;
-    type Folder = Option<Arc<Folder>>;
+    type Folder = PlainFolder;
     type Stored = ();
     type Content = OwnedFd;
 
@@ -176,11 +179,11 @@ impl Source for Plain {
         }
         let kept = entries.len() >= FOLDER_MIN && Arc::strong_count(&self.open) <= FOLDERS_MAX;
         let folder = kept.then(|| Arc::new(Folder { fd, _open: self.open.clone() }));
-        Ok((folder, entries))
+        Ok((PlainFolder(folder), entries))
     }
 
     fn place(&self, folder: &Self::Folder, (): ()) -> Self::Place {
-        folder.clone()
+        folder.0.clone()
     }
 
     fn size(&self, path: &Path, _: &Self::Place) -> io::Result<u64> {

@@ -1,12 +1,12 @@
 //! Finds the files, depth first. The entries of a folder are visited in the byte order of their names.
 
 use super::source::{Kind, Listed, Source};
-use crate::vault::{Ladder, WalkPath};
 use std::{
     io,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
+use vault::{Ladder, WalkPath};
 
 /// A file, or a folder that could not be read.
 pub(super) struct Found<P> {

@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
-use warpcrypt::vault::{Dir, NewNode, OpenError, OpenOptions, RenameMode, Target, Unlock, Vault};
+use vault::{Dir, NewNode, OpenError, OpenOptions, RenameMode, Target, Unlock, Vault};
 
 const KEY: &[u8] = b"0123456789abcdef";
 

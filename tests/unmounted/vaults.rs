@@ -25,7 +25,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use warpcrypt::vault::{Dir, NewNode, OpenOptions, Target, Unlock, Vault};
+use vault::{Dir, NewNode, OpenOptions, Target, Unlock, Vault};
 
 const PASSWORD: &[u8] = b"a password";
 const KEY_FILE: &[u8] = b"0123456789abcdef";

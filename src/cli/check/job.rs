@@ -4,13 +4,11 @@ use super::{
     Scope,
     report::{Finding, Kind},
 };
-use crate::{
-    cli::{progress::Totals, signals::Interrupt},
-    vault::{Aside, Dir, DirEntry, Flaw, Part, Vault, WalkPath},
-};
+use crate::cli::{progress::Totals, signals::Interrupt};
 use content::Mismatch;
 use parking_lot::{Mutex, MutexGuard};
 use std::{ffi::OsStr, sync::Arc};
+use vault::{Aside, Dir, DirEntry, Flaw, Part, Vault, WalkPath};
 
 /// A check of one vault.
 pub(super) struct Check<'a> {

@@ -23,7 +23,6 @@ use super::{
 use crate::{
     fuse::Reach,
     hash::{self, Vaulted},
-    vault::{AnchorUse, Flaw, NewNode, OpenError, OpenOptions, Vault, WalkPath},
 };
 use data_encoding::HEXLOWER;
 use format::name::{DIR_ID_NAME, LOCK_FILE};
@@ -37,6 +36,7 @@ use std::{
     sync::Arc,
     time::SystemTime,
 };
+use vault::{AnchorUse, Flaw, NewNode, OpenError, OpenOptions, Vault, WalkPath};
 
 /// Advice for a vault whose root directory was written under another key.
 const OTHER_CONFIGURATION: &str = "After `key rotate` an older configuration does not fit: put the newest one back, with `warpcrypt key \

@@ -2,7 +2,6 @@
 //! Everything before a given place in that order can be skipped when a check resumes.
 
 use super::report::{Finding, Report};
-use crate::vault::WalkPath;
 use serde::{Deserialize, Serialize};
 use std::{
     cmp::Ordering,
@@ -10,6 +9,7 @@ use std::{
     ffi::{OsStr, OsString},
     path::Path,
 };
+use vault::WalkPath;
 
 /// A place in the order, in stored names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

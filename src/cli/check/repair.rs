@@ -5,9 +5,9 @@ use super::{
     job::{Check, Job, finding},
     report::{Finding, Kind, Report},
 };
-use crate::vault::{self, Aside, Dir, DirEntry, Flaw, Origin, Part, WalkPath};
 use content::{Rebuilt, Result};
 use std::{ffi::OsStr, path::PathBuf, sync::Arc};
+use vault::{Aside, Dir, DirEntry, Flaw, Origin, Part, WalkPath};
 
 /// The outcome of a repair, its description, and the place in the store of anything set aside.
 type Done = (Kind, &'static str, Option<PathBuf>);

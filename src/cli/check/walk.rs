@@ -6,10 +6,10 @@ use super::{
     repair,
     report::{Finding, Kind, Report},
 };
-use crate::vault::{self, Contents, Dir, DirEntry, Flaw, Ladder, WalkPath};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 use std::{ffi::OsStr, io, mem, num::NonZero, sync::Arc, thread};
+use vault::{Contents, Dir, DirEntry, Flaw, Ladder, WalkPath};
 
 /// Capacity of the job queue. Each queued entry keeps its directory open.
 const WAITING: usize = 1024;

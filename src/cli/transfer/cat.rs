@@ -9,7 +9,6 @@ use crate::{
         unprinted,
     },
     fuse::Reach,
-    vault::Kind,
 };
 use content::Segment;
 use rustix::io::Errno;
@@ -17,6 +16,7 @@ use std::{
     io::{self, Write},
     path::Path,
 };
+use vault::Kind;
 
 /// Maximum number of zeros written at once for a hole.
 const ZEROS: usize = 1 << 20;

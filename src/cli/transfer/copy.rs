@@ -9,13 +9,10 @@ use super::{
     report::{Problem, Report},
     side::{New, Side, Target},
 };
-use crate::{
-    cli::{
-        exit::{Code, Failure, Outcome},
-        progress::Late,
-        signals::Interrupt,
-    },
-    vault::{Climb, Kind, Ladder, Left, Stat, WalkPath},
+use crate::cli::{
+    exit::{Code, Failure, Outcome},
+    progress::Late,
+    signals::Interrupt,
 };
 use rustix::io::Errno;
 use std::{
@@ -26,6 +23,7 @@ use std::{
     path::Path,
     rc::Rc,
 };
+use vault::{Climb, Kind, Ladder, Left, Stat, WalkPath};
 
 /// The queue is settled at this number of entries, or after this number of bytes.
 const DUE_MAX: usize = 128;

@@ -7,10 +7,10 @@ use super::{
     report::Problem,
     side::{New, Side, Target},
 };
-use crate::vault::{Kind, Stat, WalkPath};
 use content::Segment;
 use rustix::io::Errno;
 use std::{ffi::OsStr, io, ops::Range};
+use vault::{Kind, Stat, WalkPath};
 
 /// Missing byte ranges and the reasons. No range if an attribute is missing.
 type Damage = Vec<(Option<Range<u64>>, String)>;

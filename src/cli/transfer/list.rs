@@ -10,7 +10,6 @@ use crate::{
     },
     fuse::Reach,
     hash::Vaulted,
-    vault::{Kind, Ladder, Stat, WalkPath},
 };
 use content::Time;
 use rustix::io::Errno;
@@ -22,6 +21,7 @@ use std::{
     path::{Path, PathBuf},
     time::{Duration, UNIX_EPOCH},
 };
+use vault::{Kind, Ladder, Stat, WalkPath};
 
 /// The last second of the year 9999.
 const LAST_SECOND: u64 = 253_402_300_799;

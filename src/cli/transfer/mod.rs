@@ -24,12 +24,13 @@ use super::{
     signals::Interrupt,
     unlocking,
 };
-use crate::{fuse::Reach, hash::Vaulted, vault::OpenOptions};
+use crate::{fuse::Reach, hash::Vaulted};
 use copy::{Metadata, copy, failed};
 use plain::Plain;
 use report::Report;
 use side::Target;
 use std::path::Path;
+use vault::OpenOptions;
 
 /// Runs `export`.
 ///

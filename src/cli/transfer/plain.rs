@@ -2,10 +2,7 @@
 //! path that the user named, and nowhere below it.
 
 use super::side::{Attribute, New, Room, SYNC_EACH, Side, Target, if_there};
-use crate::{
-    cli::mounts::{self, Mount},
-    vault::{Kind, Stat},
-};
+use crate::cli::mounts::{self, Mount};
 use content::{Segment, Time};
 use rustix::{
     fs::{CWD, Mode, OFlags, SeekFrom, Timespec, XattrFlags},
@@ -20,6 +17,7 @@ use std::{
     path::Path,
 };
 use store::{BackingFile, DirFile, Filesystem, Node, StoreDir};
+use vault::{Kind, Stat};
 
 /// Maximum number of bytes per read.
 const PIECE: u64 = 8 << 20;

@@ -1,12 +1,12 @@
 //! The operations that copying needs from each side: a vault, or the filesystem as the process sees it.
 
-use crate::vault::{Climb, Kind, Stat};
 use content::{Segment, Time};
 use std::{
     ffi::{OsStr, OsString},
     io,
     path::Path,
 };
+use vault::{Climb, Kind, Stat};
 
 /// An extended attribute: its name, and its value or the error from reading it.
 pub type Attribute = (OsString, io::Result<Vec<u8>>);

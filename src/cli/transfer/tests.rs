@@ -7,7 +7,7 @@ use super::{
     report::Report,
     side::{Attribute, New, Room, Side, Target},
 };
-use crate::{cli::signals::Interrupt, vault::Stat};
+use crate::cli::signals::Interrupt;
 use content::{Segment, Time};
 use std::{
     ffi::{OsStr, OsString},
@@ -19,6 +19,7 @@ use std::{
 };
 use store::{DirFile, Node, StoreDir};
 use tempfile::TempDir;
+use vault::Stat;
 
 /// Any existing directory: these tests have no vault to exclude.
 const VAULT: &str = "/proc";

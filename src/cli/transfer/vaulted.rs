@@ -1,12 +1,7 @@
 //! An open vault as a side of a copy.
 
 use super::side::{Attribute, New, Room, SYNC_EACH, Side, Target, if_there};
-use crate::{
-    hash::{Source, Vaulted},
-    vault::{
-        Dir, Kind, NewNode, OpenFile, RenameMode, SetAttr, SetTime, Stat, StoredName, Target as Named, Vault,
-    },
-};
+use crate::hash::{Source, Vaulted};
 use content::{Segment, Time};
 use rustix::io::Errno;
 use std::{
@@ -14,6 +9,9 @@ use std::{
     io,
     path::Path,
     sync::Arc,
+};
+use vault::{
+    Dir, Kind, NewNode, OpenFile, RenameMode, SetAttr, SetTime, Stat, StoredName, Target as Named, Vault,
 };
 
 /// A node of a vault.

@@ -14,7 +14,6 @@ use super::{
     signals::Interrupt,
     tell, umount, vaults,
 };
-use crate::vault::{NewPlace, Unlock};
 use crypto::{cipher::Cipher, integrity::Integrity, random};
 use format::{config::Settings, key_slot::DEFAULT_COST, name::NameMode};
 use indicatif::{HumanBytes, ProgressBar};
@@ -27,6 +26,7 @@ use std::{
 use stored::{Pieces, Sight};
 use temp::TempDir;
 use tree::Tree;
+use vault::{NewPlace, Unlock};
 use zeroize::Zeroizing;
 
 /// The settings of the trial vault: the defaults of `init`.

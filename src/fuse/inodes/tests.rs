@@ -1,6 +1,7 @@
 use super::*;
-use crate::vault::{NewNode, tests::Fixture};
+use crate::fuse::fixture::Fixture;
 use content::Time;
+use vault::NewNode;
 
 const DEVICE: u64 = 7;
 

@@ -1,13 +1,13 @@
 use super::*;
-use crate::{
-    fuse::{
-        caching::CacheMode, forgotten::Place, gate::Gate, inodes::ROOT, loops::Loops, owners::Owners,
-        permissions::Judge,
-    },
-    vault::{
-        Vault,
-        tests::{Fixture, new_vault, open_anchored, share},
-    },
+use crate::fuse::{
+    caching::CacheMode,
+    fixture::{Fixture, new_vault, open_anchored, share},
+    forgotten::Place,
+    gate::Gate,
+    inodes::ROOT,
+    loops::Loops,
+    owners::Owners,
+    permissions::Judge,
 };
 use std::{
     fs,
@@ -15,6 +15,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
+use vault::Vault;
 
 fn serve(vault: &Arc<Vault>) -> Arc<Server> {
     let loops = Loops::new(2, Box::new(|| false));

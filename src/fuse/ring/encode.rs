@@ -1,10 +1,8 @@
 //! Encodes answers as the bytes that the kernel takes from a ring. Layouts as in [`super::parse`].
 
-use crate::{
-    fuse::replies::{Created, Found, Opened, Told},
-    vault::{Kind, Stat, StatFs},
-};
+use crate::fuse::replies::{Created, Found, Opened, Told};
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, time::Duration};
+use vault::{Kind, Stat, StatFs};
 
 /// Preferred I/O size reported to programs, in bytes (`st_blksize`).
 const BLOCK_SIZE: u32 = 4096;

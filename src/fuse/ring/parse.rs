@@ -2,9 +2,9 @@
 //!
 //! Layouts are those of the kernel's `include/uapi/linux/fuse.h`, protocol 7.42, in native byte order.
 
-use crate::vault::{SetAttr, SetTime};
 use content::Time;
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+use vault::{SetAttr, SetTime};
 
 /// Length in bytes of the header of every request.
 pub const HEADER: usize = 40;

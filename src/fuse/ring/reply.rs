@@ -5,19 +5,17 @@ use super::{
     entry::{Answered, Entry, Request},
     mail::Mail,
 };
-use crate::{
-    fuse::{
-        errno::{Answer, UNANSWERED},
-        read_queue::QueuedRead,
-        replies::{Created, Found, Listing, ListingPlus, Opened, Place, Reply, Told, Value, Written},
-        server::Server,
-        small_reads::ReadReply,
-    },
-    vault::{Kind, StatFs},
+use crate::fuse::{
+    errno::{Answer, UNANSWERED},
+    read_queue::QueuedRead,
+    replies::{Created, Found, Listing, ListingPlus, Opened, Place, Reply, Told, Value, Written},
+    server::Server,
+    small_reads::ReadReply,
 };
 use content::Result;
 use parking_lot::Mutex;
 use std::{ffi::OsStr, sync::Arc};
+use vault::{Kind, StatFs};
 
 /// Small reads received by one thread, to be served as a batch.
 pub struct Reads {

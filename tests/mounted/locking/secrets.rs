@@ -19,7 +19,7 @@ use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
-use warpcrypt::vault::{Unlock, Vault as Open};
+use vault::{Unlock, Vault as Open};
 
 /// Bytes read at once.
 const PIECE: usize = 4 << 20;

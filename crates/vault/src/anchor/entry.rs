@@ -1,0 +1,169 @@
+//! Entries of an anchor for names and for files' records, as bytes and as types.
+
+use crate::Kind;
+use content::{Bound, Mismatch};
+use format::{
+    dir_id::DirId,
+    record::{KeyId, MAC_LEN},
+    xattr::SPECIAL,
+};
+
+/// A file's salt.
+pub(super) type Salt = [u8; 32];
+/// Length of an encoded bound: key generation, sequence number, MAC.
+pub(super) const BOUND: usize = 4 + 8 + MAC_LEN;
+
+/// The node under a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Identity {
+    /// The file with this salt; `None` for a file to which nothing was committed.
+    File(Option<Salt>),
+    /// A node that could not be identified, such as a file whose records are damaged.
+    Any,
+    Dir(DirId),
+    /// A link, with the MAC of its target.
+    Link([u8; 32]),
+    /// A special file, identified by its type and device number.
+    Special([u8; SPECIAL]),
+}
+
+/// Knowledge about the node under a name, in increasing detail.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Nothing,
+    Kind(Kind),
+    Identity(Identity),
+}
+
+const FILE: u8 = 1;
+const EMPTY_FILE: u8 = 2;
+const ANY: u8 = 3;
+const DIR: u8 = 4;
+const LINK: u8 = 5;
+const OTHER: u8 = 6;
+
+impl Identity {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let (kind, rest): (u8, &[u8]) = match self {
+            Identity::File(Some(salt)) => (FILE, salt),
+            Identity::File(None) => (EMPTY_FILE, &[]),
+            Identity::Any => (ANY, &[]),
+            Identity::Dir(id) => (DIR, &id.0),
+            Identity::Link(mac) => (LINK, mac),
+            Identity::Special(known) => (OTHER, known),
+        };
+        [&[kind], rest].concat()
+    }
+
+    /// `None` if `encode` cannot have produced the bytes.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        Some(match *kind {
+            FILE => Identity::File(Some(rest.try_into().ok()?)),
+            EMPTY_FILE if rest.is_empty() => Identity::File(None),
+            ANY if rest.is_empty() => Identity::Any,
+            DIR => Identity::Dir(DirId(rest.try_into().ok()?)),
+            LINK => Identity::Link(rest.try_into().ok()?),
+            OTHER => Identity::Special(rest.try_into().ok()?),
+            _ => return None,
+        })
+    }
+
+    fn is_of(&self, kind: Kind) -> bool {
+        match self {
+            Identity::Any => true,
+            Identity::File(_) => kind == Kind::File,
+            Identity::Dir(_) => kind == Kind::Dir,
+            Identity::Link(_) => kind == Kind::Symlink,
+            Identity::Special(known) => known[0] == letter(kind),
+        }
+    }
+
+    /// Whether the node that was found matches this identity.
+    pub(super) fn admits(&self, found: &Found) -> bool {
+        match (self, found) {
+            (_, Found::Nothing) => false,
+            (_, Found::Kind(kind)) => self.is_of(*kind),
+            (Identity::Any, Found::Identity(_)) => true,
+            (_, Found::Identity(found)) => self == found,
+        }
+    }
+
+    fn noun(&self) -> &'static str {
+        match self {
+            Identity::File(Some(_)) => "a file",
+            Identity::File(None) => "an empty file",
+            Identity::Any => "something",
+            Identity::Dir(_) => "a directory",
+            Identity::Link(_) => "a link",
+            Identity::Special(_) => "a special file",
+        }
+    }
+}
+
+/// The first byte of a special file's identity; 0 for other nodes.
+fn letter(kind: Kind) -> u8 {
+    match kind {
+        Kind::Fifo => b'p',
+        Kind::Socket => b's',
+        Kind::CharDevice => b'c',
+        Kind::BlockDevice => b'b',
+        Kind::File | Kind::Dir | Kind::Symlink => 0,
+    }
+}
+
+impl Found {
+    /// How it differs from what was confirmed; `None` if it does not.
+    pub(super) fn against(&self, confirmed: Option<&Identity>) -> Option<Mismatch> {
+        match (self.noun(), confirmed) {
+            (None, None) => None,
+            (None, Some(confirmed)) => Some(Mismatch::Lost(confirmed.noun())),
+            (Some(found), None) => Some(Mismatch::Added(found)),
+            (Some(_), Some(confirmed)) if confirmed.admits(self) => None,
+            (Some(found), Some(confirmed)) if found == confirmed.noun() => {
+                Some(Mismatch::Exchanged { found: "another one", confirmed: found })
+            }
+            (Some(found), Some(confirmed)) => {
+                Some(Mismatch::Exchanged { found, confirmed: confirmed.noun() })
+            }
+        }
+    }
+
+    fn noun(&self) -> Option<&'static str> {
+        match self {
+            Found::Nothing => None,
+            Found::Kind(kind) => Some(noun_of(*kind)),
+            Found::Identity(identity) => Some(identity.noun()),
+        }
+    }
+}
+
+/// The noun for a node of which only the type is known.
+fn noun_of(kind: Kind) -> &'static str {
+    match kind {
+        Kind::File => "a file",
+        Kind::Dir => "a directory",
+        Kind::Symlink => "a link",
+        Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => "a special file",
+    }
+}
+
+/// Encodes a bound without the salt.
+pub(super) fn encode_bound(bound: &Bound) -> [u8; BOUND] {
+    let mut out = [0; BOUND];
+    out[..4].copy_from_slice(&bound.key.generation.to_be_bytes());
+    out[4..12].copy_from_slice(&bound.sequence.to_be_bytes());
+    out[12..].copy_from_slice(&bound.mac);
+    out
+}
+
+/// Decodes the bound of the file with this salt; `None` if the bytes are malformed.
+pub(super) fn decode_bound(salt: Salt, bytes: &[u8]) -> Option<Bound> {
+    let (generation, rest) = bytes.split_first_chunk()?;
+    let (sequence, mac) = rest.split_first_chunk()?;
+    Some(Bound {
+        key: KeyId { generation: u32::from_be_bytes(*generation), salt },
+        sequence: u64::from_be_bytes(*sequence),
+        mac: mac.try_into().ok()?,
+    })
+}
