@@ -4,6 +4,7 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
+use content::{Error, File};
 use format::{
     layout::{CHUNK, chunks},
     record::{Claim, Record},
@@ -11,7 +12,6 @@ use format::{
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 use store::FaultyFile;
-use content::{Error, File};
 use warpcrypt_fuzz::{
     past::{CONTEXTS, PASTS, Past, newest_record, rest, stored},
     tamper::{Tamper, tamper},

@@ -3,9 +3,9 @@
 #![no_main]
 
 use crypto::hash::{Digest, Function};
+use hashing::list::{KnownFile, functions_of, parse, write_hashdeep, write_header, write_sum};
 use libfuzzer_sys::fuzz_target;
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
-use warpcrypt::hash::list::{KnownFile, functions_of, parse, write_hashdeep, write_header, write_sum};
 use warpcrypt_fuzz::{Edit, edited};
 
 /// Sizes and names of files, a folder, the choice of functions, and edits to the lists.

@@ -1,9 +1,9 @@
 //! Ring requests: any bytes are refused or decoded, and every slice borrowed from them is in bounds.
 #![no_main]
 
+use fuse::ring::{ARGUMENTS, HEADER, Operation as Op, header, operation};
 use libfuzzer_sys::fuzz_target;
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
-use warpcrypt::fuse::ring::{ARGUMENTS, HEADER, Operation as Op, header, operation};
 
 fuzz_target!(|parts: ([u8; HEADER], [u8; ARGUMENTS], &[u8])| {
     let (first, arguments, payload) = parts;

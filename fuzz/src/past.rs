@@ -1,5 +1,6 @@
 //! Files with a history: snapshots of the store, and the file's content at each.
 
+use content::{Background, Budget, Buffered, ContentKeys, Context, Durability, File, SlotMemory, Space};
 use crypto::{chunk::CHUNK, cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
 use engine::{EngineChoice, Router};
 use format::{
@@ -8,7 +9,6 @@ use format::{
 };
 use std::sync::{Arc, LazyLock};
 use store::FaultyFile;
-use content::{Background, Budget, Buffered, ContentKeys, Context, Durability, File, SlotMemory, Space};
 
 /// A moment in a file's history.
 pub struct Past {

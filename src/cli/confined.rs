@@ -3,7 +3,7 @@
 //! this machine.
 
 use super::{exit::Outcome, print, run_parsed};
-use crate::fuse::{self, Reach};
+use fuse::Reach;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use serde_json::json;
 use std::{

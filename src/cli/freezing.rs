@@ -9,7 +9,7 @@ use super::{
     progress::Spinner,
     signals::Interrupt,
 };
-use crate::fuse::ControlCommand;
+use fuse::ControlCommand;
 use rustix::{
     fs::{Mode, OFlags, open, syncfs},
     process::{Pid, Signal, kill_process},

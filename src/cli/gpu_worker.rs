@@ -5,7 +5,6 @@ use super::{
     descriptors,
     exit::{Code, Failure, Outcome},
 };
-use crate::fuse;
 use rustix::fd::OwnedFd;
 
 /// Runs `gpu-worker` until the other end of the socket is closed.

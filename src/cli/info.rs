@@ -8,7 +8,6 @@ use super::{
     mounts::{self, Mount},
     print, reverse, vaults,
 };
-use crate::fuse;
 use format::{
     config::{VERSION, VaultConfig},
     key_slot::KeySlot,

@@ -10,8 +10,8 @@ use super::{
     unheard::unheard,
     unlocking, vaults,
 };
-use crate::fuse::{self, ControlCommand, ControlStatus, Patience};
 use format::printable::printable;
+use fuse::{ControlCommand, ControlStatus, Patience};
 use std::{io, panic::resume_unwind, path::Path, thread, time::Duration};
 use vault::Vault;
 use zeroize::Zeroizing;

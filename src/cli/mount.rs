@@ -13,9 +13,9 @@ use super::{
     session::{Confined, EndSignals, Mounted, Plan},
     shared_store, tell, unlocking, vaults,
 };
-use crate::fuse::Trust;
 use crypto::machine::allow_any_memory;
 use format::key_slot::SlotKind;
+use fuse::Trust;
 use rustix::{
     fs::{Access, access},
     io::Errno,

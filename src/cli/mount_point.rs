@@ -6,7 +6,7 @@ use super::{
     note,
     quoting::shell_word,
 };
-use crate::fuse::{MountPoint, PlaceError, Trust};
+use fuse::{MountPoint, PlaceError, Trust};
 use rustix::{
     fs::{Access, access, statfs},
     io::Errno,

@@ -6,7 +6,7 @@ use super::{
     descriptors,
     exit::{Code, Failure, Outcome},
 };
-use crate::fuse::{MounterTask, serve_mounter};
+use fuse::{MounterTask, serve_mounter};
 use rustix::{
     fs::{FileType, fstat},
     io::fcntl_dupfd_cloexec,

@@ -326,8 +326,8 @@ fn unknown(option: &str) -> Failure {
 mod tests {
     use super::super::args::{Cli, Command};
     use super::*;
-    use crate::fuse::Owners;
     use clap::Parser;
+    use fuse::Owners;
 
     fn options(text: &str) -> Outcome<MountArgs> {
         let cli = Cli::parse_from(["warpcrypt", "mount", "v", "m", "-o", text]);

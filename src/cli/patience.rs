@@ -1,7 +1,7 @@
 //! Calls on a mount that may hang: the kernel blocks them until its process answers, regardless of
 //! signals.
 
-use crate::fuse::Patience;
+use fuse::Patience;
 use std::{
     io, panic,
     sync::atomic::Ordering,

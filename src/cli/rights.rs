@@ -2,8 +2,8 @@
 //! longer need.
 
 use super::note;
-use crate::fuse::{self, Reach};
 use engine::EngineChoice;
+use fuse::Reach;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::{
     fs, iter,

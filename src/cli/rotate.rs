@@ -13,7 +13,6 @@ use super::{
     signals::Interrupt,
     tell, unlocking, vaults,
 };
-use crate::fuse::{self, ControlCommand};
 use crypto::secret::Secret;
 use engine::EngineChoice;
 use format::{
@@ -21,6 +20,7 @@ use format::{
     key_slot::{NewSlot, SlotSecret},
     name::NameMode,
 };
+use fuse::ControlCommand;
 use reverse::ReverseKeys;
 use std::{path::Path, sync::Arc};
 use vault::{Begun, ConfigLock, OpenError, OpenOptions, Rotated, Step, Unlock, Vault};

@@ -5,12 +5,12 @@ use super::{
     exit::{Code, Failure, Outcome},
     mount_point, reverse, rights, vaults,
 };
-use crate::fuse::{
-    self, CacheMode, ControlDir, MountOptions, MountPoint, Mounter, MounterTask, NoControlDir, Owners, Reach,
-    RingMode, Session, Trust,
-};
 use ::reverse::Exclusions;
 use engine::EngineChoice;
+use fuse::{
+    CacheMode, ControlDir, MountOptions, MountPoint, Mounter, MounterTask, NoControlDir, Owners, Reach,
+    RingMode, Session, Trust,
+};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,

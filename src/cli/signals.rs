@@ -1,7 +1,7 @@
 //! Handles signals such as Ctrl-C at safe points instead of letting them kill the process anywhere.
 
 use super::exit::{Failure, Outcome};
-use crate::fuse::Patience;
+use fuse::Patience;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use std::sync::{
     Arc,

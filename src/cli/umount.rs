@@ -9,7 +9,6 @@ use super::{
     progress::Spinner,
     quoting::shell_word,
 };
-use crate::fuse;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
     fs::File,

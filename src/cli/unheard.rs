@@ -4,7 +4,7 @@ use super::{
     exit::{Code, Failure},
     mounts::Mount,
 };
-use crate::fuse::ControlCommand;
+use fuse::ControlCommand;
 use rustix::io::Errno;
 use std::io;
 

@@ -8,8 +8,8 @@ use super::{
     progress::Spinner,
     reverse, rights, vaults,
 };
-use crate::fuse::Reach;
 use format::{config::VaultConfig, key_slot::SlotKind};
+use fuse::Reach;
 use std::{path::Path, sync::Arc};
 use vault::{OpenOptions, Unlock, Vault};
 

@@ -11,6 +11,7 @@ use crate::support::{
     ready, ready_as_root, say,
     waiting::{NEVER, wait_for},
 };
+use fuse::{ControlCommand, Patience, tell};
 use rustix::{
     process::{Signal, Uid, geteuid, kill_process},
     thread::set_thread_res_uid,
@@ -27,7 +28,6 @@ use std::{
     thread,
     time::Duration,
 };
-use warpcrypt::fuse::{ControlCommand, Patience, tell};
 
 const MIB: usize = 1 << 20;
 

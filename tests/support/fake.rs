@@ -2,6 +2,7 @@
 //! process.
 
 use super::mounted::release;
+use fuse::{ControlDir, SocketName};
 use rustix::{
     mount::{MountFlags, mount},
     net::{Shutdown, shutdown},
@@ -18,7 +19,6 @@ use std::{
     thread,
 };
 use tempfile::TempDir;
-use warpcrypt::fuse::{ControlDir, SocketName};
 
 /// Unmounted on drop.
 pub struct Fake {

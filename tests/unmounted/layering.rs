@@ -2,7 +2,7 @@
 //! `unsafe` is allowed, and which calls may panic. The laboratory has no layers, but the last two rules
 //! apply to it too.
 //!
-//! A layer is a crate in `crates`, whose manifest says what it may use, or still a module of the program.
+//! A layer is a crate in `crates`, whose manifest says what it may use.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,18 +10,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Each layer that is a module of the program, and the layers that it may use.
-const MAY_USE: [(&str, &[&str]); 4] = [
-    ("vault", &["content", "crypto", "engine", "format", "metrics", "store"]),
-    ("fuse", &["metrics", "reverse", "vault"]),
-    ("hash", &["crypto", "engine", "vault"]),
-    (
-        "cli",
-        &["content", "crypto", "engine", "format", "fuse", "hash", "metrics", "reverse", "store", "vault"],
-    ),
+/// The layers, and those that each of them may use.
+const LAYERS: [(&str, &[&str]); 10] = [
+    ("content", &["crypto", "engine", "format", "metrics", "store"]),
+    ("crypto", &[]),
+    ("engine", &["crypto", "metrics"]),
+    ("format", &["crypto"]),
+    ("fuse", &["content", "crypto", "format", "metrics", "reverse", "vault"]),
+    ("hashing", &["content", "crypto", "engine", "vault"]),
+    ("metrics", &[]),
+    ("reverse", &["crypto", "engine", "format"]),
+    ("store", &["metrics"]),
+    ("vault", &["content", "crypto", "engine", "format", "store"]),
 ];
 
-/// Directory of the layers that are crates.
+/// Directory of the layers, each of which is a crate.
 const CRATES: &str = "crates";
 /// Source directories of the program, without these crates, and of the laboratory.
 const PROGRAM: &str = "src";
@@ -68,7 +71,7 @@ const MAY_BE_UNSAFE: [(&str, &str); 33] = [
     ("fuse/confinement/calls.rs", "seccomp has no safe binding that leaves speculation on"),
     ("fuse/ring/entry.rs", "memory that the kernel writes as well"),
     ("fuse/ring/thread.rs", "the kernel is given commands with addresses in them"),
-    ("hash/gpu/slot.rs", "tells the device which memory to read and write"),
+    ("hashing/gpu/slot.rs", "tells the device which memory to read and write"),
     ("store/dir/generation.rs", "name_to_handle_at has no safe binding"),
     ("vault/process.rs", "neither the allocator's settings nor signals to threads have a safe binding"),
 ];
@@ -206,88 +209,32 @@ fn in_one_line(code: &str) -> String {
     code.split_whitespace().collect::<Vec<_>>().join(" ").replace(" ::", "::").replace(":: ", "::")
 }
 
-/// The layers that a source of the program names: modules through `crate::` or a sufficient number of
-/// `super::`, and crates by their names.
-fn uses(source: &Source, crates: &[String]) -> BTreeSet<String> {
-    let code = in_one_line(&source.code);
-    let mut named = BTreeSet::new();
-    for name in crates {
-        let starts_path = |(at, _): (usize, _)| !code[..at].ends_with(is_part_of_path);
-        if code.match_indices(&format!("{name}::")).any(starts_path) {
-            named.insert(name.clone());
-        }
-    }
-    for (at, _) in code.match_indices("crate::") {
-        named.extend(heads(&code[at + "crate::".len()..]));
-    }
-    let depth = source.module().len();
-    for (at, _) in code.match_indices("super::") {
-        if code[..at].ends_with("super::") {
-            continue;
-        }
-        let chain = &code[at..];
-        let ups = chain.split("super::").take_while(|p| p.is_empty()).count();
-        let rest = &chain[ups * "super::".len()..];
-        if ups >= depth {
-            named.extend(heads(rest));
-        }
-    }
-    named
-}
-
 /// Whether a path goes on to the left of its segment after this character.
 fn is_part_of_path(c: char) -> bool {
     c.is_alphanumeric() || "_$:".contains(c)
 }
 
-/// The first segments of a path or of a group of paths.
-fn heads(path: &str) -> Vec<String> {
-    let word = |text: &str| -> String {
-        text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
-    };
-    let Some(group) = path.strip_prefix('{') else { return vec![word(path)] };
-    let (mut depth, mut start, mut heads) = (0, 0, Vec::new());
-    for (at, c) in group.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' if depth > 0 => depth -= 1,
-            '}' => {
-                heads.push(word(&group[start..at]));
-                break;
-            }
-            ',' if depth == 0 => {
-                heads.push(word(&group[start..at]));
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    heads.retain(|h| !h.is_empty());
-    heads
+/// The layers in a section of a manifest.
+fn layers_in(section: &str, crates: &[String]) -> Vec<String> {
+    let section = section.split("\n[").next().unwrap_or_default();
+    let names = section.lines().filter_map(|line| line.split(['.', ' ']).next());
+    names.filter(|name| crates.iter().any(|layer| layer == name)).map(str::to_owned).collect()
 }
 
+/// The compiler holds a layer to its manifest, and this test the manifest to the list.
 #[test]
 fn every_layer_uses_only_what_is_below_it() {
     let crates = crates();
-    let mut seen = BTreeSet::new();
-    let mut wrong = Vec::new();
-    for source in sources(PROGRAM) {
-        let Some(layer) = source.module().first().cloned() else { continue };
-        let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == layer) else {
-            wrong.push(format!("{}: no rule for the module {layer}", source.path.display()));
-            continue;
-        };
-        seen.insert(layer.clone());
-        for used in uses(&source, &crates) {
-            let is_layer = crates.contains(&used) || MAY_USE.iter().any(|(name, _)| *name == used);
-            if is_layer && used != layer && !allowed.contains(&used.as_str()) {
-                wrong.push(format!("{}: {layer} must not use {used}", source.path.display()));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let expected: BTreeSet<String> = MAY_USE.iter().map(|(name, _)| name.to_string()).collect();
-    assert_eq!(seen, expected, "a layer of the list has no file");
+    assert_eq!(layers_in("\ncrypto.workspace = true\nlog = \"1\"\n\n[x]\nstore = 1", &crates), ["crypto"]);
+    let uses = |layer: &String| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(CRATES).join(layer).join("Cargo.toml");
+        let manifest = fs::read_to_string(path).expect("a manifest");
+        layers_in(manifest.split("\n[dependencies]").nth(1).unwrap_or_default(), &crates)
+    };
+    let found: BTreeMap<&str, Vec<String>> =
+        crates.iter().map(|layer| (layer.as_str(), uses(layer))).collect();
+    let listed = LAYERS.map(|(layer, below)| (layer, below.iter().map(|name| name.to_string()).collect()));
+    assert_eq!(found, BTreeMap::from(listed), "dependencies (left) and the list (right)");
 }
 
 #[test]
@@ -521,31 +468,8 @@ fn has_word(code: &str, word: &str) -> bool {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == word)
 }
 
-/// The scan covers real files: known uses are found, in every syntax.
 #[test]
 fn the_scanner_sees_what_it_should() {
-    let used = |path: &str, text: &str| {
-        let source = Source::new(path.into(), None, text.to_owned());
-        uses(&source, &["mac".to_owned()]).into_iter().collect::<Vec<_>>()
-    };
-    assert_eq!(used("store/dir.rs", "use crate::crypto::mac;"), ["crypto"]);
-    assert_eq!(used("store/dir.rs", "use crate::{\n  crypto::{a, b},\n  vault,\n};"), ["crypto", "vault"]);
-    assert_eq!(used("store/dir.rs", "fn f() { super::super::vault::g() }"), ["vault"]);
-    assert_eq!(used("store/dir/list.rs", "use super::super::file;"), [] as [&str; 0]);
-    assert_eq!(used("store/mod.rs", "use super::vault;"), ["vault"]);
-    assert_eq!(
-        used("store/mod.rs", "// crate::vault\n/* crate::fuse */ const X: &str = \"crate::cli\";"),
-        [] as [&str; 0]
-    );
-    assert_eq!(used("store/mod.rs", "const Q: char = '\"'; use crate::vault;"), ["vault"]);
-    assert_eq!(used("store/mod.rs", "use mac::Mac;"), ["mac"]);
-    assert_eq!(used("store/mod.rs", "fn f() { let _: self::mac::A = imac::b(crypto::mac::c()); }"), [""; 0]);
     assert!(has_word(&code_only("unsafe { x() }"), "unsafe"));
     assert!(!has_word(&code_only("// unsafe\n\"unsafe\" unsafe_op"), "unsafe"));
-    let vault_uses: BTreeSet<String> = sources(PROGRAM)
-        .iter()
-        .filter(|s| s.module().first().is_some_and(|m| m == "vault"))
-        .flat_map(|source| uses(source, &crates()))
-        .collect();
-    assert!(vault_uses.contains("store") && vault_uses.contains("engine"), "found only {vault_uses:?}");
 }

@@ -21,10 +21,7 @@ mod transfers;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use report::Report;
 use std::{env, path::PathBuf, process::ExitCode};
-use warpcrypt::{
-    cli::lab::{Failure, Outcome, begin, completions, main_with, man, print},
-    fuse,
-};
+use warpcrypt::cli::lab::{Failure, Outcome, begin, completions, main_with, man, print};
 
 /// If this is its first argument, the laboratory acts as the program that it measures.
 const PROGRAM: &str = "warpcrypt";

@@ -1,9 +1,9 @@
 //! The arguments of `hash` and `match`.
 
 use super::{secrets::UnlockArgs, values::EngineArg};
-use crate::hash::pieces::PIECE_SIZES;
 use clap::{Args, ValueEnum};
 use crypto::hash::Function;
+use hashing::pieces::PIECE_SIZES;
 use std::path::PathBuf;
 
 /// Shown after the options of `hash`.

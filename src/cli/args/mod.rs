@@ -10,11 +10,11 @@ pub use secrets::{CostArgs, NewPasswordArgs, NewSecretArgs, SecretArgs, UnlockAr
 pub use transfer::{CatArgs, ExportArgs, ImportArgs, ListArgs};
 pub use values::{CacheArg, DurabilityArg, EngineArg, IoUringArg, duration};
 
-use crate::fuse::{self, Owners, Trust};
 use ::reverse::Patterns;
 use clap::{Args, Parser, Subcommand, value_parser};
 use crypto::{cipher::Cipher, integrity::Integrity};
 use format::name::NameMode;
+use fuse::{Owners, Trust};
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},

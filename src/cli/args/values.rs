@@ -1,12 +1,12 @@
 //! Option values: keywords and times.
 
-use crate::fuse::{CacheMode, RingMode};
 use clap::{
     ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use content::Durability;
 use engine::EngineChoice;
+use fuse::{CacheMode, RingMode};
 use std::time::Duration;
 
 /// A parser for the format's names of a parameter's values.

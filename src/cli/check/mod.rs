@@ -20,12 +20,10 @@ use super::{
     signals::Interrupt,
     unlocking, vaults,
 };
-use crate::{
-    fuse::Reach,
-    hash::{self, Vaulted},
-};
 use data_encoding::HEXLOWER;
 use format::name::{DIR_ID_NAME, LOCK_FILE};
+use fuse::Reach;
+use hashing::Vaulted;
 use job::{Check, Nodes};
 use report::{Finding, Kind, Report};
 use resume::Saved;
@@ -184,7 +182,7 @@ fn progress(vault: &Arc<Vault>, scope: Scope, interrupt: &Interrupt) -> Totals {
         return Totals::unknown();
     }
     let _spinner = Spinner::start("counting files");
-    Totals::start(hash::count(&Vaulted(vault.clone()), &[PathBuf::new()], interrupt.flag()))
+    Totals::start(hashing::count(&Vaulted(vault.clone()), &[PathBuf::new()], interrupt.flag()))
 }
 
 /// Makes repairs durable and leaves the report in the vault.

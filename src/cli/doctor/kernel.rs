@@ -1,10 +1,8 @@
 //! Kernel features that mounts use.
 
 use super::finding::Finding;
-use crate::{
-    cli::confined,
-    fuse::{MOST_PAGES, PAGES, RINGS},
-};
+use crate::cli::confined;
+use fuse::{MOST_PAGES, PAGES, RINGS};
 use serde_json::Value;
 use std::{
     fs,

@@ -1,13 +1,11 @@
 //! Appends files to a list of known hashes.
 
-use crate::{
-    cli::{
-        exit::{Code, Failure, Outcome},
-        named_file::{self, Links},
-    },
-    hash::{Hashed, list},
+use crate::cli::{
+    exit::{Code, Failure, Outcome},
+    named_file::{self, Links},
 };
 use crypto::hash::Function;
+use hashing::{Hashed, list};
 use rustix::fs::Mode;
 use std::{
     io::{self, Write},

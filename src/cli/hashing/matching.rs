@@ -1,19 +1,17 @@
 //! `match`: finds files that share content.
 
 use super::{names::Naming, place};
-use crate::{
-    cli::{
-        args::{MatchArgs, PiecesArg},
-        exit::{Code, Failure, Outcome},
-        json, log, print, print_bytes,
-        signals::Interrupt,
-        unlocking,
-    },
-    fuse::Reach,
-    hash::{
-        self, Plain, Source, Vaulted,
-        pieces::{self, Cut, CutFile, Matches},
-    },
+use crate::cli::{
+    args::{MatchArgs, PiecesArg},
+    exit::{Code, Failure, Outcome},
+    json, log, print, print_bytes,
+    signals::Interrupt,
+    unlocking,
+};
+use fuse::Reach;
+use hashing::{
+    Plain, Source, Vaulted,
+    pieces::{self, Cut, CutFile, Matches},
 };
 use serde_json::{Value, json};
 use std::{io, os::unix::ffi::OsStrExt, path::PathBuf};
@@ -46,9 +44,9 @@ fn find<S: Source>(
         PiecesArg::Content => Cut::Content(args.size),
         PiecesArg::Fixed => Cut::Fixed(args.size),
     };
-    let progress = hash::Progress::default();
+    let progress = hashing::Progress::default();
     let threads = place::threads(&args.place);
-    let options = hash::Options { threads, stop: interrupt.flag(), progress: &progress, gpu: None };
+    let options = hashing::Options { threads, stop: interrupt.flag(), progress: &progress, gpu: None };
     let mut matches = Matches::default();
     place::with_progress(source, roots, &options, false, |_| {
         matches = pieces::find(source, roots, cut, &options);

@@ -14,12 +14,10 @@ use super::{
     signals::Interrupt,
     unlocking, vaults,
 };
-use crate::{
-    fuse::Reach,
-    hash::{self, Known, Plain, Source, Vaulted, gpu::Gpu, list},
-};
 use append::Append;
 use crypto::hash::Function;
+use fuse::Reach;
+use hashing::{Known, Plain, Source, Vaulted, gpu::Gpu, list};
 use modes::Mode;
 use names::Naming;
 use output::Output;
@@ -125,8 +123,8 @@ fn all<S: Source>(
     mut mode: Mode,
     interrupt: &Interrupt,
 ) -> Outcome {
-    let progress = hash::Progress::default();
-    let options = hash::Options {
+    let progress = hashing::Progress::default();
+    let options = hashing::Options {
         threads: place::threads(&args.place),
         stop: interrupt.flag(),
         progress: &progress,
@@ -134,7 +132,7 @@ fn all<S: Source>(
     };
     mode.begin();
     place::with_progress(source, roots, &options, mode.prints_as_it_goes(), |progress| {
-        hash::run(source, roots, functions, &options, |record| {
+        hashing::run(source, roots, functions, &options, |record| {
             mode.take(record, progress);
             if mode.is_closed() {
                 interrupt.raise();

@@ -4,16 +4,14 @@ use super::{
     append::Append,
     output::{Output, json_file},
 };
-use crate::{
-    cli::{
-        args::HashArgs,
-        exit::{Code, Failure, Outcome},
-        json,
-        progress::Totals,
-    },
-    hash::{Audit, Hashed, Known, Record, Verdict},
+use crate::cli::{
+    args::HashArgs,
+    exit::{Code, Failure, Outcome},
+    json,
+    progress::Totals,
 };
 use crypto::hash::Digest;
+use hashing::{Audit, Hashed, Known, Record, Verdict};
 use serde_json::{Map, Value, json};
 use std::{
     collections::HashMap,

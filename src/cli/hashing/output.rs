@@ -1,11 +1,9 @@
 //! The standard output of `hash`: lines, or one JSON document that is written incrementally.
 
 use super::names::Naming;
-use crate::{
-    cli::{args::HashArgs, exit::Outcome, json, unprinted},
-    hash::{Hashed, list},
-};
+use crate::cli::{args::HashArgs, exit::Outcome, json, unprinted};
 use crypto::hash::{Digest, Function};
+use hashing::{Hashed, list};
 use serde_json::{Map, Value, json};
 use std::{
     ffi::OsStr,

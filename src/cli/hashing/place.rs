@@ -1,12 +1,10 @@
 //! Shared by `hash` and `match`: the number of threads, and the progress bar.
 
-use crate::{
-    cli::{
-        args::PlaceArgs,
-        progress::{Spinner, Totals},
-    },
-    hash::{self, Options, Source},
+use crate::cli::{
+    args::PlaceArgs,
+    progress::{Spinner, Totals},
 };
+use hashing::{Options, Source};
 use std::{
     io::IsTerminal,
     num::NonZero,
@@ -38,7 +36,7 @@ pub fn with_progress<S: Source>(
     }
     let progress = {
         let _spinner = Spinner::start("counting files");
-        Totals::start(hash::count(source, roots, options.stop))
+        Totals::start(hashing::count(source, roots, options.stop))
     };
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -16,8 +16,8 @@ use super::{
     signals::Interrupt,
     unheard::unheard,
 };
-use crate::fuse::{self, ControlCommand, ControlStatus, Patience};
 use format::printable::printable;
+use fuse::{ControlCommand, ControlStatus, Patience};
 use metrics::ATTRIBUTE;
 use rustix::{
     fs::{Mode, statvfs},

@@ -1,16 +1,14 @@
 //! `cat`: writes files of a vault to standard output.
 
 use super::{open, side::Side};
-use crate::{
-    cli::{
-        args::CatArgs,
-        exit::{Code, Failure, Outcome},
-        signals::Interrupt,
-        unprinted,
-    },
-    fuse::Reach,
+use crate::cli::{
+    args::CatArgs,
+    exit::{Code, Failure, Outcome},
+    signals::Interrupt,
+    unprinted,
 };
 use content::Segment;
+use fuse::Reach;
 use rustix::io::Errno;
 use std::{
     io::{self, Write},

@@ -1,17 +1,15 @@
 //! `ls`: lists the contents of a vault.
 
 use super::{open, side::Side};
-use crate::{
-    cli::{
-        args::ListArgs,
-        exit::{Code, Failure, Outcome},
-        json, log, print, print_bytes,
-        signals::Interrupt,
-    },
-    fuse::Reach,
-    hash::Vaulted,
+use crate::cli::{
+    args::ListArgs,
+    exit::{Code, Failure, Outcome},
+    json, log, print, print_bytes,
+    signals::Interrupt,
 };
 use content::Time;
+use fuse::Reach;
+use hashing::Vaulted;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::{

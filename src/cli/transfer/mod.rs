@@ -24,8 +24,9 @@ use super::{
     signals::Interrupt,
     unlocking,
 };
-use crate::{fuse::Reach, hash::Vaulted};
 use copy::{Metadata, copy, failed};
+use fuse::Reach;
+use hashing::Vaulted;
 use plain::Plain;
 use report::Report;
 use side::Target;

@@ -1,8 +1,8 @@
 //! An open vault as a side of a copy.
 
 use super::side::{Attribute, New, Room, SYNC_EACH, Side, Target, if_there};
-use crate::hash::{Source, Vaulted};
 use content::{Segment, Time};
+use hashing::{Source, Vaulted};
 use rustix::io::Errno;
 use std::{
     ffi::{OsStr, OsString},

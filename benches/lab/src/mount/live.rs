@@ -12,10 +12,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use warpcrypt::{
-    cli::lab::{Code, Failure, Outcome, mount_at},
-    fuse,
-};
+use warpcrypt::cli::lab::{Code, Failure, Outcome, mount_at};
 
 /// Time limit for a mount to appear, and for its process to end.
 const PATIENCE: Duration = Duration::from_secs(60);

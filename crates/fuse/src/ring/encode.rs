@@ -1,6 +1,6 @@
 //! Encodes answers as the bytes that the kernel takes from a ring. Layouts as in [`super::parse`].
 
-use crate::fuse::replies::{Created, Found, Opened, Told};
+use crate::replies::{Created, Found, Opened, Told};
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, time::Duration};
 use vault::{Kind, Stat, StatFs};
 
@@ -150,7 +150,7 @@ fn mode(kind: Kind, permissions: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fuse::attr;
+    use crate::attr;
     use fuser::FopenFlags;
 
     fn a_found() -> Found {

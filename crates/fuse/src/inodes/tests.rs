@@ -1,5 +1,5 @@
 use super::*;
-use crate::fuse::fixture::Fixture;
+use crate::fixture::Fixture;
 use content::Time;
 use vault::NewNode;
 

@@ -14,7 +14,7 @@ use super::{
     mail::Mail,
     parse::{self, ARGUMENTS, HEADER, Header},
 };
-use crate::fuse::errno::UNANSWERED;
+use crate::errno::UNANSWERED;
 use content::Result;
 use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};

@@ -8,7 +8,7 @@ use engine::{
 use std::sync::{Arc, atomic::AtomicUsize};
 
 /// `kernels/hash.cu`, compiled.
-static FATBIN: &[u8] = include_bytes!("../../../kernels/hash.fatbin");
+static FATBIN: &[u8] = include_bytes!("../../../../kernels/hash.fatbin");
 
 /// Threads per block.
 const THREADS: u32 = 64;

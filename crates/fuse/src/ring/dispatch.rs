@@ -4,7 +4,7 @@ use super::{
     parse::{Fault, Header, Operation},
     reply::{RingListing, RingReply},
 };
-use crate::fuse::{
+use crate::{
     caller::Caller,
     errno::{MALFORMED_REQUEST, UNSUPPORTED_REQUEST},
     replies::Reply,

@@ -16,7 +16,7 @@ use super::{
     parse,
     reply::{Reads, RingReply},
 };
-use crate::fuse::requests::Requests;
+use crate::requests::Requests;
 use crossbeam_channel::Sender;
 use io_uring::{IoUring, cqueue, opcode, squeue, types::Fd};
 use std::{

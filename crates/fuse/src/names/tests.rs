@@ -1,5 +1,5 @@
 use super::*;
-use crate::fuse::{
+use crate::{
     caching::CacheMode,
     fixture::{Fixture, new_vault, open_anchored, share},
     forgotten::Place,

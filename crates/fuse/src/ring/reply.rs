@@ -5,7 +5,7 @@ use super::{
     entry::{Answered, Entry, Request},
     mail::Mail,
 };
-use crate::fuse::{
+use crate::{
     errno::{Answer, UNANSWERED},
     read_queue::QueuedRead,
     replies::{Created, Found, Listing, ListingPlus, Opened, Place, Reply, Told, Value, Written},

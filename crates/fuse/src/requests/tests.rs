@@ -1,5 +1,5 @@
 use super::*;
-use crate::fuse::{
+use crate::{
     caching::CacheMode,
     fixture::{new_vault, share},
     gate::Gate,
