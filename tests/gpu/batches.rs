@@ -10,8 +10,8 @@ use crypto::{
     integrity::Integrity,
 };
 use engine::{
-    Batch, BufferPool, ChunkJob, CpuEngine, Engine, EngineError, Fault, GpuEngine, Op, Patience, Shape, Ways,
-    start_gpus_with,
+    Batch, BufferPool, ChunkJob, CpuEngine, Engine, EngineError, Fault, GpuEngine, Op, Shape, Timeouts,
+    TransferModes, start_gpus_with,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -19,8 +19,8 @@ use std::{sync::Arc, time::Duration};
 pub const SMALL: Shape = Shape {
     piece: 64 << 10,
     slots: 3,
-    ways: Ways { wide: 12, direct: 6, watched: 10 },
-    patience: Patience { base: Duration::from_secs(20), per_mib: Duration::ZERO },
+    modes: TransferModes { wide: 12, direct: 6, watched: 10 },
+    timeouts: Timeouts { base: Duration::from_secs(20), per_mib: Duration::ZERO },
 };
 
 /// Opens the engine on the first device, with the program under test as its process.

@@ -6,7 +6,7 @@ use crate::{
     fake::{self, order, processes_of},
     support::{is_proof, random::Random, say},
 };
-use engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Patience, Shape};
+use engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Shape, Timeouts};
 use rustix::process::{Signal, kill_process};
 use std::{
     thread::sleep,
@@ -30,7 +30,7 @@ const CALLS: [&str; 10] = [
 pub const TRIES: usize = 5;
 
 /// For tests whose device hangs. On a busy machine a good device may take seconds.
-const HASTE: Patience = Patience { base: Duration::from_secs(4), per_mib: Duration::ZERO };
+const HASTE: Timeouts = Timeouts { base: Duration::from_secs(4), per_mib: Duration::ZERO };
 
 /// Waits until the device has passed its test.
 pub fn await_service(gpu: &GpuEngine, what: &str) {
@@ -121,7 +121,7 @@ fn a_device_that_hangs_holds_up_nobody() {
 #[test]
 #[ignore = "runs over the fake driver"]
 fn over_fake_hangs() {
-    let shape = Shape { patience: HASTE, ..SMALL };
+    let shape = Shape { timeouts: HASTE, ..SMALL };
     let gpu = open(shape, Duration::from_millis(10)).expect("a device");
     let (cpu, keys, mut random) = (CpuEngine::new(), all_keys(), Random::new("hangs"));
     for call in [
@@ -147,8 +147,8 @@ fn a_device_that_has_much_to_do_may_take_long() {
 #[test]
 #[ignore = "runs over the fake driver"]
 fn over_fake_slow() {
-    let patience = Patience { base: Duration::from_secs(2), per_mib: Duration::from_secs(60) };
-    let gpu = open(Shape { piece: 1 << 20, patience, ..SMALL }, Duration::from_millis(10)).expect("a device");
+    let timeouts = Timeouts { base: Duration::from_secs(2), per_mib: Duration::from_secs(60) };
+    let gpu = open(Shape { piece: 1 << 20, timeouts, ..SMALL }, Duration::from_millis(10)).expect("a device");
     let (cpu, keys, mut random) = (CpuEngine::new(), all_keys(), Random::new("slow"));
     let pool = BufferPool::new(usize::MAX);
     let large = loop {
@@ -171,7 +171,7 @@ fn a_process_that_ends_or_stands_still_costs_no_batch() {
 #[test]
 #[ignore = "runs over the fake driver"]
 fn over_fake_process_is_hit() {
-    let shape = Shape { patience: HASTE, ..SMALL };
+    let shape = Shape { timeouts: HASTE, ..SMALL };
     let gpu = open(shape, Duration::from_millis(10)).expect("a device");
     let (cpu, keys, mut random) = (CpuEngine::new(), all_keys(), Random::new("processes"));
     let [heap, lent] = [(); 2].map(|()| BufferPool::new(usize::MAX));

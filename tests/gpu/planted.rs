@@ -6,7 +6,7 @@ use crate::{
     support::{command::run, is_proof, random::Random, say, setting},
 };
 use crypto::chunk::ChunkKeys;
-use engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Shape, Ways};
+use engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Shape, TransferModes};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -67,14 +67,14 @@ fn nothing_wrong_passes_on_a_real_gpu() {
 fn over_planted_nothing_wrong_passes() {
     let (keys, mut random) = (all_keys(), Random::new("planted"));
     for (number, (fault, name)) in FAULTS.into_iter().enumerate() {
-        for (other, ways) in Ways::FORCED.into_iter().enumerate() {
+        for (other, modes) in TransferModes::FORCED.into_iter().enumerate() {
             // Each refused batch costs a device test, which takes long on the fake device.
             let is_real = std::env::var_os("PLANTED_FATBIN").is_some();
-            if !is_real && !is_proof() && other != number % Ways::FORCED.len() {
+            if !is_real && !is_proof() && other != number % TransferModes::FORCED.len() {
                 continue;
             }
             let (base, rounds) = if is_real { (Shape::default(), 8) } else { (SMALL, 1) };
-            let shape = Shape { ways, ..base };
+            let shape = Shape { modes, ..base };
             let gpu = open(shape, Duration::from_millis(10)).expect("a device");
             let pool = BufferPool::new(usize::MAX);
             gpu.supply(&pool);
@@ -84,7 +84,7 @@ fn over_planted_nothing_wrong_passes() {
                 refused += round(&gpu, &keys, &pool, &mut random, fault);
                 batches += 2;
             }
-            assert!(refused > 0, "{name}: it was not noticed ({ways:?})");
+            assert!(refused > 0, "{name}: it was not noticed ({modes:?})");
             say(format_args!("{name}: {refused} of {batches} batches were refused, none was wrong"));
         }
     }

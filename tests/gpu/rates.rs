@@ -8,7 +8,7 @@ use crypto::{
     integrity::Integrity,
 };
 use cudarc::driver::sys;
-use engine::{Batch, BufferPool, ChunkJob, CpuEngine, Engine, GpuEngine, Op, Shape, Ways};
+use engine::{Batch, BufferPool, ChunkJob, CpuEngine, Engine, GpuEngine, Op, Shape, TransferModes};
 use std::{
     ffi::c_void,
     ptr,
@@ -210,7 +210,7 @@ fn rates() {
     let shapes = [
         ("default", base),
         ("pieces of 8 MiB", Shape { piece: 8 << 20, ..base }),
-        ("never direct", Shape { ways: Ways { direct: 0, ..base.ways }, ..base }),
+        ("never direct", Shape { modes: TransferModes { direct: 0, ..base.modes }, ..base }),
     ];
     for (name, shape) in shapes {
         let gpu = GpuEngine::with_shape(0, shape, Duration::from_secs(1)).expect("a device");
@@ -263,7 +263,7 @@ fn direct_and_copied() {
     for round in 0..2 {
         for direct in [0, 256, 512, 1024] {
             let base = Shape::default();
-            let shape = Shape { ways: Ways { direct, ..base.ways }, ..base };
+            let shape = Shape { modes: TransferModes { direct, ..base.modes }, ..base };
             let gpu = GpuEngine::with_shape(0, shape, Duration::from_secs(1)).expect("a device");
             let pool = BufferPool::new(usize::MAX);
             gpu.supply(&pool);

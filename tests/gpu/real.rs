@@ -4,7 +4,7 @@ use crate::{
     batches::{SMALL, all_keys, round},
     support::{command::ok, mounted::program_path, random::Random, say, setting},
 };
-use engine::{BufferPool, CpuEngine, GpuEngine, Patience, Shape, Ways, gpus, start_gpus_with};
+use engine::{BufferPool, CpuEngine, GpuEngine, Shape, Timeouts, TransferModes, gpus, start_gpus_with};
 use std::{
     path::PathBuf,
     process::Command,
@@ -54,10 +54,10 @@ fn random_batches_agree_with_the_cpu() {
     let done = AtomicU64::new(0);
     // Under compute-sanitizer a piece takes a long time.
     let shape = Shape {
-        patience: Patience { base: Duration::from_secs(60), ..Patience::default() },
+        timeouts: Timeouts { base: Duration::from_secs(60), ..Timeouts::default() },
         ..Shape::default()
     };
-    let narrow = Shape { ways: Ways { wide: 0, ..SMALL.ways }, ..SMALL };
+    let narrow = Shape { modes: TransferModes { wide: 0, ..SMALL.modes }, ..SMALL };
     for (number, shape) in [shape, SMALL, narrow].into_iter().enumerate() {
         let gpu = GpuEngine::with_shape(0, shape, Duration::from_secs(1)).expect("a device");
         let (keys, pool) = (all_keys(), BufferPool::new(usize::MAX));

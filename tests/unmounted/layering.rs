@@ -66,7 +66,7 @@ const MAY_BE_UNSAFE: [(&str, &str); 33] = [
     ("engine/gpu/kernels.rs", "launches a kernel whose contract only its author knows"),
     ("engine/gpu/pipeline.rs", "the device reads and writes a batch while its caller waits"),
     ("engine/gpu/slot.rs", "tells another process which memory to read and write"),
-    ("engine/gpu/worker/lane.rs", "tells the device which memory to read and write"),
+    ("engine/gpu/worker/gpu_queue.rs", "tells the device which memory to read and write"),
     ("engine/pool.rs", "threads that outlive a batch borrow it while its caller waits"),
     ("fuse/confinement/calls.rs", "seccomp has no safe binding that leaves speculation on"),
     ("fuse/ring/entry.rs", "memory that the kernel writes as well"),

@@ -2,8 +2,8 @@
 
 use super::{
     Batch, BufferPool, CpuEngine, Engine, EngineError, Op,
+    engine_set::{Choice, EngineCounters, EngineSet, Tally},
     profile::Function,
-    team::{Choice, EngineCounters, Tally, Team},
 };
 use crypto::{
     chunk::ChunkKeys,
@@ -37,7 +37,7 @@ pub struct Router {
     pub cpu: Arc<CpuEngine>,
     tally: Tally,
     /// Empty until a GPU has been found.
-    team: Arc<OnceLock<Team>>,
+    team: Arc<OnceLock<EngineSet>>,
 }
 
 impl Router {
@@ -52,7 +52,7 @@ impl Router {
         match choice {
             EngineChoice::Cpu => {}
             EngineChoice::Gpu => {
-                let team = Team::of_gpus();
+                let team = EngineSet::of_gpus();
                 let team = team.map_err(|cause| EngineError::Failed { engine: "gpu".to_owned(), cause })?;
                 log::info!("engine: {}", team.description());
                 join(&router.team, &router.buffers, team);
@@ -68,7 +68,7 @@ impl Router {
     /// Why there is no GPU.
     pub fn joined(memory: usize) -> Result<Self, String> {
         let router = Router::of_cpu(memory);
-        let (team, _) = Team::beside(&router.cpu)?;
+        let (team, _) = EngineSet::beside(&router.cpu)?;
         join(&router.team, &router.buffers, team);
         Ok(router)
     }
@@ -93,7 +93,7 @@ impl Router {
         let (cpu, team, buffers) =
             (self.cpu.clone(), Arc::downgrade(&self.team), Arc::downgrade(&self.buffers));
         let work = move || {
-            let (found, needed) = match Team::beside(&cpu) {
+            let (found, needed) = match EngineSet::beside(&cpu) {
                 Ok(found) => found,
                 Err(why) => {
                     return log::info!("engine: {} threads of the CPU: {why}", cpu.threads());
@@ -207,14 +207,14 @@ impl Router {
     /// Opens chunks of one file in place on this thread. Counts as a batch.
     ///
     /// # Errors
-    /// As `open_few`.
+    /// As `decrypt_few`.
     ///
     /// # Panics
-    /// As `open_few`.
-    pub fn open_run(&self, keys: &ChunkKeys, chunks: &mut [Opened]) -> Result<(), usize> {
+    /// As `decrypt_few`.
+    pub fn decrypt_run(&self, keys: &ChunkKeys, chunks: &mut [Opened]) -> Result<(), usize> {
         let bytes = chunks.iter().map(|chunk| chunk.data.len()).sum();
         self.tally.count(&Ok(()), chunks.len(), bytes);
-        self.open_few(keys, chunks)
+        self.decrypt_few(keys, chunks)
     }
 
     fn run_on_cpu(&self, batch: &mut Batch, bytes: usize) -> Result<(), EngineError> {
@@ -230,12 +230,12 @@ impl Router {
     ///
     /// # Panics
     /// If an index is out of range.
-    pub fn open_few(&self, keys: &ChunkKeys, chunks: &mut [Opened]) -> Result<(), usize> {
+    pub fn decrypt_few(&self, keys: &ChunkKeys, chunks: &mut [Opened]) -> Result<(), usize> {
         open_in_place(keys, chunks)
     }
 }
 
-fn join(place: &OnceLock<Team>, buffers: &BufferPool, team: Team) {
+fn join(place: &OnceLock<EngineSet>, buffers: &BufferPool, team: EngineSet) {
     team.supply(buffers);
     let _ = place.set(team); // This is the only setter.
 }

@@ -154,7 +154,7 @@ fn any_number_of_chunks_is_opened_in_place_or_one_that_is_broken_found() {
                 for (index, (data, tag)) in data.iter_mut().zip(tags).enumerate() {
                     chunks.push(Opened { id: id(index as u64), tag: *tag, data });
                 }
-                router.open_run(&keys, &mut chunks)
+                router.decrypt_run(&keys, &mut chunks)
             };
             let mut opened = data.clone();
             assert_eq!(open(&mut opened, &tags), Ok(()));
@@ -255,7 +255,7 @@ fn the_router_runs_batches_whatever_is_chosen() {
         let mut alone = sealed.output[job.offset..].to_vec();
         let keys = &sealed.keys[job.key];
         let opened = Opened { id: job.id, tag: job.tag, data: &mut alone };
-        router.open_few(keys, &mut [opened]).expect("it verifies");
+        router.decrypt_few(keys, &mut [opened]).expect("it verifies");
         assert_eq!(alone, sealed.input[job.offset..]);
         let mut again = vec![0; alone.len()];
         assert_eq!(keys.seal(&job.id, &alone, &mut again), job.tag);

@@ -4,7 +4,7 @@
 use super::{
     channel::{Channel, ChannelError},
     message::{Answer, Request},
-    patience::Patience,
+    timeouts::Timeouts,
 };
 use crate::buffer::MemoryId;
 use parking_lot::Mutex;
@@ -56,7 +56,7 @@ impl Control {
     ) -> Result<Answer, ChannelError> {
         let _asking = self.asking.lock();
         let (start, before) = (Instant::now(), self.notices.lock().bytes);
-        let limit = limit.saturating_add(Patience::default().time(before));
+        let limit = limit.saturating_add(Timeouts::default().time(before));
         let left = || Some(limit.saturating_sub(start.elapsed()));
         let answer = loop {
             let sent =

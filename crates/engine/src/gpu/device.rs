@@ -1,8 +1,8 @@
 //! One device in service: its process and its ring of slots.
 
 use super::{
-    driver::Description, fault::Fault, patience::Patience, plan::Limits, process::Process, slot::RingSlot,
-    ways::Ways,
+    driver::Description, fault::Fault, plan::Limits, process::Process, slot::RingSlot, timeouts::Timeouts,
+    transfer_modes::TransferModes,
 };
 use crate::buffer::LentMemory;
 use crypto::chunk::CHUNK;
@@ -28,14 +28,14 @@ pub struct Shape {
     /// Maximum number of pieces on the device at once.
     pub slots: usize,
     /// How pieces are processed, by load.
-    pub ways: Ways,
+    pub modes: TransferModes,
     /// Time limits for the device.
-    pub patience: Patience,
+    pub timeouts: Timeouts,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Shape { piece: 16 << 20, slots: 12, ways: Ways::default(), patience: Patience::default() }
+        Shape { piece: 16 << 20, slots: 12, modes: TransferModes::default(), timeouts: Timeouts::default() }
     }
 }
 
@@ -128,7 +128,7 @@ impl Device {
     /// counted as a full chunk.
     pub fn limit(&self) -> Duration {
         let chunks = self.chunks_in_flight.load(Ordering::Relaxed);
-        self.shape.patience.limit(chunks.saturating_mul(CHUNK))
+        self.shape.timeouts.limit(chunks.saturating_mul(CHUNK))
     }
 
     /// Ends the service and kills the process. Callers that wait for a slot get an error.

@@ -20,8 +20,8 @@ pub(super) enum Request {
     Lend { memory: MemoryId, len: usize },
     /// Release the memory; nothing uses it.
     Forget { memory: MemoryId },
-    /// Create another queue, which takes its orders from the attached socket. Its desk was lent before.
-    Lane { desk: MemoryId },
+    /// Create another queue, which takes its orders from the attached socket. Its control block was lent before.
+    Queue { control_block: MemoryId },
 }
 
 /// The process's answer to a request or an order.
@@ -33,16 +33,16 @@ pub(super) enum Answer {
     Failed(String),
 }
 
-/// A message to a lane.
+/// A message to a queue.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Call {
+pub(super) enum Command {
     /// Process a piece.
-    Do(Order),
+    Submit(Order),
     /// Answer once the last piece is done: its caller has stopped watching.
-    Tell,
+    Notify,
 }
 
-/// A piece to seal or open. Its key slots and descriptors are at the start of the lane's desk; the results
+/// A piece to seal or open. Its key slots and descriptors are at the start of the queue's control block; the results
 /// follow them. Once the results are complete, the device writes the order's number behind them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Order {

@@ -12,14 +12,14 @@ mod fault;
 mod installed;
 mod kernels;
 mod message;
-mod patience;
 mod pipeline;
 mod plan;
 mod process;
 mod selftest;
 mod slot;
 mod starter;
-mod ways;
+mod timeouts;
+mod transfer_modes;
 mod worker;
 
 pub use channel::ChannelError;
@@ -27,10 +27,10 @@ pub use device::Shape;
 pub use driver::{Description, DriverError};
 pub use fault::Fault;
 pub use installed::is_installed;
-pub use patience::Patience;
 pub use process::{COMMAND, start_gpu_process, start_gpus_through, start_gpus_with};
 pub use starter::{COMMAND as STARTER_COMMAND, serve as serve_starter, start_gpus_apart};
-pub use ways::Ways;
+pub use timeouts::Timeouts;
+pub use transfer_modes::TransferModes;
 pub use worker::serve;
 
 use super::{
@@ -210,7 +210,7 @@ impl Engine for GpuEngine {
         }
         let device = self.inner.device.lock().clone();
         let device = device.ok_or_else(|| self.failed(&Fault::OutOfService))?;
-        pipeline::run(&device, batch, &order, self.inner.shape.ways).map_err(|fault| {
+        pipeline::run(&device, batch, &order, self.inner.shape.modes).map_err(|fault| {
             Inner::fail(&self.inner, &device, &fault);
             self.failed(&fault)
         })

@@ -6,7 +6,7 @@ use super::{
     fault::Fault,
     plan::{Limits, Piece, Placed, Verdict, next_piece},
     slot::RingSlot,
-    ways::{Way, Ways},
+    transfer_modes::{TransferMode, TransferModes},
 };
 use crate::{Batch, Op};
 use crypto::chunk::Tag;
@@ -22,9 +22,14 @@ const SHORTEST: usize = 1 << 20;
 ///
 /// # Errors
 /// If the device failed. The batch's input is then intact, and nothing writes to its output any more.
-pub(super) fn run(device: &Device, batch: &mut Batch, order: &[usize], ways: Ways) -> Result<(), Fault> {
-    let limits = limits(device, batch, order, ways);
-    let mut work = Work { device, batch, ways, in_flight: VecDeque::new(), touched: false };
+pub(super) fn run(
+    device: &Device,
+    batch: &mut Batch,
+    order: &[usize],
+    modes: TransferModes,
+) -> Result<(), Fault> {
+    let limits = limits(device, batch, order, modes);
+    let mut work = Work { device, batch, modes, in_flight: VecDeque::new(), touched: false };
     let mut rest = order;
     while let Some(piece) = next_piece(work.batch, &mut rest, limits) {
         let slot = work.slot()?;
@@ -37,9 +42,9 @@ pub(super) fn run(device: &Device, batch: &mut Batch, order: &[usize], ways: Way
 
 /// An idle device gets the batch in several pieces, so that copies and kernels overlap. A busy one has
 /// other pieces to overlap with, and without copies there is nothing to overlap.
-fn limits(device: &Device, batch: &Batch, order: &[usize], ways: Ways) -> Limits {
+fn limits(device: &Device, batch: &Batch, order: &[usize], modes: TransferModes) -> Limits {
     let most = device.shape.limits();
-    if device.chunks_in_flight.load(Ordering::Relaxed) > 0 || order.len() <= ways.direct {
+    if device.chunks_in_flight.load(Ordering::Relaxed) > 0 || order.len() <= modes.direct {
         return most;
     }
     let bytes = order.iter().map(|job| batch.jobs[*job].len).fold(0, usize::saturating_add);
@@ -69,7 +74,7 @@ struct Sample {
 struct Work<'a> {
     device: &'a Device,
     batch: &'a mut Batch,
-    ways: Ways,
+    modes: TransferModes,
     /// Oldest first.
     in_flight: VecDeque<InFlight>,
     /// The device may be using the batch's buffers or the slots.
@@ -96,9 +101,9 @@ impl Work<'_> {
         let chunks = piece.chunks.len();
         let in_flight =
             self.device.chunks_in_flight.fetch_add(chunks, Ordering::Relaxed).saturating_add(chunks);
-        let is_watched = in_flight <= self.ways.watched;
-        let way = match self.ways.of(in_flight) {
-            Way::Direct if !self.device.shape.limits().keeps(chunks) => Way::Wide,
+        let is_watched = in_flight <= self.modes.watched;
+        let way = match self.modes.of(in_flight) {
+            TransferMode::Direct if !self.device.shape.limits().keeps(chunks) => TransferMode::Wide,
             way => way,
         };
         // SAFETY: `self` borrows the buffers and touches none of a piece's bytes before its `wait`. If that

@@ -62,7 +62,7 @@ impl Limits {
         self.keys * KEY_SLOT + self.chunks * DESCRIPTOR
     }
 
-    /// Offset of the tags in the desk, behind key slots and descriptors.
+    /// Offset of the tags in the control block, behind key slots and descriptors.
     pub fn tags_at(&self) -> usize {
         self.described().next_multiple_of(4096)
     }
@@ -84,7 +84,7 @@ impl Limits {
     }
 
     /// Bytes of key slots, descriptors, tags, verdicts and the order's number.
-    pub fn desk(&self) -> usize {
+    pub fn control_block(&self) -> usize {
         self.done_at() + size_of::<u32>()
     }
 }

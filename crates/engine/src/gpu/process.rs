@@ -7,8 +7,8 @@ use super::{
     driver::Description,
     fault::Fault,
     message::{Answer, Request},
-    patience::Patience,
     plan::Limits,
+    timeouts::Timeouts,
 };
 use crate::buffer::{Borrower, Lending, LentMemory, MemoryId, SharedMemory};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
@@ -135,16 +135,16 @@ impl Process {
         }
     }
 
-    /// A socket that takes orders for pieces, which are described on this desk.
+    /// A socket that takes orders for pieces, which are described on this control block.
     ///
     /// # Errors
     /// The driver's or the system's error.
-    pub fn lane(&self, desk: &LentMemory) -> Result<Channel, Fault> {
+    pub fn queue(&self, control_block: &LentMemory) -> Result<Channel, Fault> {
         let (mine, other) = Channel::pair().map_err(ChannelError::from)?;
         self.ask(
-            &Request::Lane { desk: desk.id() },
+            &Request::Queue { control_block: control_block.id() },
             Some(other.as_fd()),
-            Patience::default().limit(desk.len()),
+            Timeouts::default().limit(control_block.len()),
         )?;
         Ok(mine)
     }
@@ -157,7 +157,7 @@ impl Process {
         let (memory, file) = SharedMemory::new(len).map_err(ChannelError::from)?;
         let id = self.lent.fetch_add(1, Ordering::Relaxed);
         let request = Request::Lend { memory: id, len: memory.len() };
-        self.ask(&request, Some(file.as_fd()), Patience::default().limit(memory.len()))?;
+        self.ask(&request, Some(file.as_fd()), Timeouts::default().limit(memory.len()))?;
         Ok(LentMemory::new(memory, id, self, self.lending.clone()))
     }
 

@@ -1,7 +1,7 @@
 //! Test that a device must pass before it gets work: every kernel, at the lengths where behaviour changes,
 //! compared with the CPU.
 
-use super::{device::Device, fault::Fault, pipeline, ways::Ways};
+use super::{device::Device, fault::Fault, pipeline, transfer_modes::TransferModes};
 use crate::{Batch, BufferPool, ChunkJob, Op};
 use crypto::{
     chunk::{CHUNK, ChunkId, ChunkKeys, Tag},
@@ -19,9 +19,9 @@ const LENGTHS: [usize; 8] = [1, 16, 105, 106, 137, 138, 4095, CHUNK];
 /// The first failure.
 pub(super) fn self_test(device: &Arc<Device>) -> Result<(), Fault> {
     let pool = BufferPool::new(usize::MAX);
-    for ways in Ways::FORCED.into_iter().rev() {
-        check_seal(device, &pool, ways)?;
-        check_open(device, &pool, ways)?;
+    for modes in TransferModes::FORCED.into_iter().rev() {
+        check_seal(device, &pool, modes)?;
+        check_open(device, &pool, modes)?;
         // From now on without the CPU's copies.
         let source = device.clone();
         pool.set_source(Arc::new(move |len| source.lend_memory(len)));
@@ -29,9 +29,9 @@ pub(super) fn self_test(device: &Arc<Device>) -> Result<(), Fault> {
     Ok(())
 }
 
-fn check_seal(device: &Device, pool: &BufferPool, ways: Ways) -> Result<(), Fault> {
+fn check_seal(device: &Device, pool: &BufferPool, modes: TransferModes) -> Result<(), Fault> {
     let mut sealed = batch(pool);
-    run(device, &mut sealed, ways)?;
+    run(device, &mut sealed, modes)?;
     for job in &sealed.jobs {
         let (ciphertext, tag) = by_cpu(&sealed, job);
         if !job.ok || tag != job.tag || ciphertext != sealed.output[job.offset..][..job.len] {
@@ -42,7 +42,7 @@ fn check_seal(device: &Device, pool: &BufferPool, ways: Ways) -> Result<(), Faul
 }
 
 /// Opens chunks of which every fourth is corrupted.
-fn check_open(device: &Device, pool: &BufferPool, ways: Ways) -> Result<(), Fault> {
+fn check_open(device: &Device, pool: &BufferPool, modes: TransferModes) -> Result<(), Fault> {
     let mut opened = batch(pool);
     let plain = opened.input.to_vec();
     opened.op = Op::Open;
@@ -53,7 +53,7 @@ fn check_open(device: &Device, pool: &BufferPool, ways: Ways) -> Result<(), Faul
         job.tag = tag;
         job.tag[number % 16] ^= u8::from(number % 4 == 3);
     }
-    run(device, &mut opened, ways)?;
+    run(device, &mut opened, modes)?;
     for (number, job) in opened.jobs.iter().enumerate() {
         let (good, output) = (number % 4 != 3, &opened.output[job.offset..][..job.len]);
         let expected = |(at, byte): (usize, &u8)| *byte == if good { plain[job.offset + at] } else { 0 };
@@ -64,9 +64,9 @@ fn check_open(device: &Device, pool: &BufferPool, ways: Ways) -> Result<(), Faul
     Ok(())
 }
 
-fn run(device: &Device, batch: &mut Batch, ways: Ways) -> Result<(), Fault> {
+fn run(device: &Device, batch: &mut Batch, modes: TransferModes) -> Result<(), Fault> {
     let order = batch.check().map_err(|_| Fault::Wrong("the self-test's own batch"))?;
-    pipeline::run(device, batch, &order, ways)
+    pipeline::run(device, batch, &order, modes)
 }
 
 fn by_cpu(batch: &Batch, job: &ChunkJob) -> (Vec<u8>, Tag) {

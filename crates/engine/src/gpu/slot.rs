@@ -3,10 +3,10 @@
 use super::{
     channel::Channel,
     fault::Fault,
-    message::{Answer, Call, Order, Side},
+    message::{Answer, Command, Order, Side},
     plan::{ALIGNMENT, KEY_SLOT, Limits, Piece, Run, TAG, VERDICT, Verdict},
     process::Process,
-    ways::Way,
+    transfer_modes::TransferMode,
 };
 use crate::{
     Batch, Buffer, Op,
@@ -27,11 +27,11 @@ const SHORT_RUN: usize = 64 << 10;
 /// piece takes when it is alone on a device; being woken up would cost a good part of that.
 const ATTENTION: Duration = Duration::from_micros(400);
 
-/// A lane of the device's process, and the memory shared with it.
+/// A queue of the device's process, and the memory shared with it.
 pub(super) struct RingSlot {
     orders: Channel,
     /// Key slots and descriptors, then tags and verdicts.
-    desk: LentMemory,
+    control_block: LentMemory,
     /// Gathering areas for input and output, for when the batch's own buffers cannot be used. Allocated
     /// when first needed, and replaced when larger ones are.
     gathered: [Option<LentMemory>; 2],
@@ -52,13 +52,13 @@ impl RingSlot {
     /// # Errors
     /// The driver's or the system's error.
     pub fn new(process: &Arc<Process>, limits: Limits) -> Result<Self, Fault> {
-        let desk = process.lend(limits.desk())?;
-        let orders = process.lane(&desk)?;
+        let control_block = process.lend(limits.control_block())?;
+        let orders = process.queue(&control_block)?;
         let process = process.clone();
         let gathered = [None, None];
         Ok(RingSlot {
             orders,
-            desk,
+            control_block,
             gathered,
             process,
             limits,
@@ -83,17 +83,17 @@ impl RingSlot {
         &mut self,
         piece: &Piece,
         batch: &Batch,
-        way: Way,
+        way: TransferMode,
         is_watched: bool,
     ) -> Result<bool, Fault> {
         // The batch's own buffers, where they can be used.
         let own = [&batch.input, &batch.output].map(|buffer| self.own(piece, batch, buffer, way));
-        let direct = own.map(|own| own.is_some() && way == Way::Direct);
+        let direct = own.map(|own| own.is_some() && way == TransferMode::Direct);
         (self.keys, self.is_watched) = (piece.keys.len(), is_watched);
         self.number = self.number.wrapping_add(1);
         let side = usize::from(batch.op == Op::Open);
         self.plaintext = (side, if own[side].is_none() { piece.bytes } else { 0 });
-        piece.describe(batch, direct, &mut self.desk[..piece.described_len()]);
+        piece.describe(batch, direct, &mut self.control_block[..piece.described_len()]);
         if own[0].is_none() {
             let gathered = self.gathered(0, piece.bytes)?;
             for run in &piece.runs {
@@ -104,14 +104,14 @@ impl RingSlot {
             self.gathered(1, piece.bytes)?;
         }
         self.orders.send(
-            &Call::Do(Order {
+            &Command::Submit(Order {
                 number: self.number,
                 is_watched,
                 opens: batch.op == Op::Open,
                 keys: piece.keys.len(),
                 chunks: piece.chunks.len(),
                 classes: piece.classes.clone(),
-                wide: way != Way::Narrow,
+                wide: way != TransferMode::Narrow,
                 input: self.side(0, own[0], piece, way)?,
                 output: self.side(1, own[1], piece, way)?,
             }),
@@ -122,12 +122,18 @@ impl RingSlot {
 
     /// The memory that contains a buffer of the batch, if the device can read or write a piece there
     /// without the CPU's help.
-    fn own<'a>(&self, piece: &Piece, batch: &Batch, buffer: &'a Buffer, way: Way) -> Option<&'a LentMemory> {
+    fn own<'a>(
+        &self,
+        piece: &Piece,
+        batch: &Batch,
+        buffer: &'a Buffer,
+        way: TransferMode,
+    ) -> Option<&'a LentMemory> {
         let aligned =
             || piece.chunks.iter().all(|chunk| batch.jobs[chunk.job].offset.is_multiple_of(ALIGNMENT));
         let long_runs = || piece.runs.len() == 1 || piece.bytes / piece.runs.len() >= SHORT_RUN;
         let memory = buffer.lent().filter(|memory| memory.is_of(&self.process))?;
-        let serves = if way == Way::Direct { aligned() } else { long_runs() };
+        let serves = if way == TransferMode::Direct { aligned() } else { long_runs() };
         serves.then_some(memory)
     }
 
@@ -147,10 +153,16 @@ impl RingSlot {
     }
 
     /// Describes input (0) or output (1) to the process.
-    fn side(&self, side: usize, own: Option<&LentMemory>, piece: &Piece, way: Way) -> Result<Side, Fault> {
+    fn side(
+        &self,
+        side: usize,
+        own: Option<&LentMemory>,
+        piece: &Piece,
+        way: TransferMode,
+    ) -> Result<Side, Fault> {
         let memory = own.or(self.gathered[side].as_ref()).ok_or(Fault::OutOfService)?.id();
         Ok(match way {
-            Way::Direct => Side::Direct(memory),
+            TransferMode::Direct => Side::Direct(memory),
             _ if own.is_some() => Side::Copied(memory, piece.runs.clone()),
             // Gathered in the layout that it has on the device.
             _ => Side::Copied(memory, vec![Run { host: 0, place: 0, len: piece.bytes }]),
@@ -173,14 +185,14 @@ impl RingSlot {
             // Before releasing memory that the device may still write.
             self.process.kill();
         }
-        wipe(&mut self.desk[..self.keys * KEY_SLOT]);
+        wipe(&mut self.control_block[..self.keys * KEY_SLOT]);
         done
     }
 
     /// Watches for the device's completion number for a while, yielding the processor. Returns whether it
     /// appeared.
     fn watch(&self) -> bool {
-        let (done, end) = (self.desk.number(self.limits.done_at()), Instant::now() + ATTENTION);
+        let (done, end) = (self.control_block.number(self.limits.done_at()), Instant::now() + ATTENTION);
         while done.load(Ordering::Acquire) != self.number {
             if Instant::now() >= end {
                 return false;
@@ -193,15 +205,15 @@ impl RingSlot {
     /// Sleeps until the process reports that the piece is done, or an error.
     fn answer(&self, limit: Duration) -> Result<Answer, Fault> {
         if self.is_watched {
-            self.orders.send(&Call::Tell, None)?;
+            self.orders.send(&Command::Notify, None)?;
         }
         Ok(self.orders.receive(Some(limit))?.0)
     }
 
     /// Tag and verdict of each chunk of the completed piece. Tags are only valid for a seal.
     pub fn results(&self) -> impl Iterator<Item = (Tag, Verdict)> {
-        let tags = self.desk[self.limits.tags_at()..].as_chunks::<TAG>().0;
-        let words = self.desk[self.limits.verdicts_at()..].as_chunks::<VERDICT>().0;
+        let tags = self.control_block[self.limits.tags_at()..].as_chunks::<TAG>().0;
+        let words = self.control_block[self.limits.verdicts_at()..].as_chunks::<VERDICT>().0;
         let verdicts = words.iter().map(|word| Verdict::of(u32::from_le_bytes(*word), self.number));
         tags.iter().copied().zip(verdicts)
     }

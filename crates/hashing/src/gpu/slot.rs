@@ -8,7 +8,7 @@ use crypto::hash::md6::{
     forest::{Forest, LAYER, Tree},
 };
 use engine::{
-    Fault, Patience,
+    Fault, Timeouts,
     driver::{DeviceMemory, DriverError, Event, HostMemory, Stream},
 };
 use std::{
@@ -207,7 +207,7 @@ impl InFlight {
     pub fn wait(mut self) -> Result<MessageSlot, Box<Failed>> {
         let slot = self.slot.take().expect("dropped once"); // invariant: only this and drop take it
         let in_flight = slot.device.in_flight.fetch_sub(BYTES, Ordering::Relaxed);
-        let (start, limit) = (Instant::now(), Patience::default().limit(in_flight));
+        let (start, limit) = (Instant::now(), Timeouts::default().limit(in_flight));
         loop {
             let fault = match slot.event.has_happened() {
                 Ok(true) => return Ok(slot),

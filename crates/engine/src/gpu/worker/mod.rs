@@ -2,7 +2,7 @@
 //! continues. It knows nothing about keys, files or batches; it is told which memory to send through which
 //! kernel.
 
-mod lane;
+mod gpu_queue;
 
 use super::{
     channel::{Channel, ChannelError},
@@ -12,7 +12,7 @@ use super::{
     plan::Limits,
 };
 use crate::buffer::{Mapping, MemoryId};
-use lane::Lane;
+use gpu_queue::GpuQueue;
 use parking_lot::Mutex;
 use rustix::{fd::OwnedFd, process::Signal};
 use std::{collections::HashMap, sync::Arc, thread};
@@ -37,7 +37,7 @@ struct Opened {
     kernels: Arc<Kernels>,
     limits: Limits,
     lent: Table,
-    lanes: Vec<thread::JoinHandle<()>>,
+    queues: Vec<thread::JoinHandle<()>>,
 }
 
 /// Memory of the program that the device can reach.
@@ -70,9 +70,9 @@ pub fn serve(socket: OwnedFd, ready: fn()) {
             break;
         }
     }
-    // The lanes' sockets are closed as well: each lane wipes its device memory and ends.
-    for lane in opened.into_iter().flat_map(|opened| opened.lanes) {
-        let _ = lane.join();
+    // The queues' sockets are closed as well: each queue wipes its device memory and ends.
+    for queue in opened.into_iter().flat_map(|opened| opened.queues) {
+        let _ = queue.join();
     }
 }
 
@@ -92,12 +92,12 @@ fn answer(
         (Request::Open { number, limits }, opened @ None) => {
             let (context, description) = Context::open(number)?;
             let kernels = Arc::new(Kernels::load(&context, &description)?);
-            *opened = Some(Opened { context, kernels, limits, lent: Arc::default(), lanes: Vec::new() });
+            *opened = Some(Opened { context, kernels, limits, lent: Arc::default(), queues: Vec::new() });
             ready();
             return Ok(Answer::Opened(description));
         }
         (Request::Lend { memory, len }, Some(opened)) => opened.lend(memory, len, handed)?,
-        (Request::Lane { desk }, Some(opened)) => opened.add_lane(desk, handed)?,
+        (Request::Queue { control_block }, Some(opened)) => opened.add_queue(control_block, handed)?,
         _ => return Err(Refusal::Bad("out of order")),
     }
     Ok(Answer::Done)
@@ -111,14 +111,19 @@ impl Opened {
         Ok(())
     }
 
-    fn add_lane(&mut self, desk: MemoryId, socket: Option<OwnedFd>) -> Result<(), Refusal> {
-        let socket = socket.ok_or(Refusal::Bad("a lane without a socket"))?;
-        let desk = self.lent.lock().get(&desk).cloned().filter(|desk| desk.len() >= self.limits.desk());
-        let desk = desk.ok_or(Refusal::Bad("a lane without a desk"))?;
-        let lane = Lane::new(&self.context, &self.kernels, &self.lent, desk, self.limits)?;
-        let work = move || lane.work(&Channel::from(socket));
-        let thread = thread::Builder::new().name("gpu-lane".to_owned()).spawn(work);
-        self.lanes.push(thread.map_err(Refusal::Thread)?);
+    fn add_queue(&mut self, control_block: MemoryId, socket: Option<OwnedFd>) -> Result<(), Refusal> {
+        let socket = socket.ok_or(Refusal::Bad("a queue without a socket"))?;
+        let control_block = self
+            .lent
+            .lock()
+            .get(&control_block)
+            .cloned()
+            .filter(|control_block| control_block.len() >= self.limits.control_block());
+        let control_block = control_block.ok_or(Refusal::Bad("a queue without a control block"))?;
+        let queue = GpuQueue::new(&self.context, &self.kernels, &self.lent, control_block, self.limits)?;
+        let work = move || queue.work(&Channel::from(socket));
+        let thread = thread::Builder::new().name("gpu-queue".to_owned()).spawn(work);
+        self.queues.push(thread.map_err(Refusal::Thread)?);
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use super::{
     Batch, BufferPool, CpuEngine, Engine, EngineError, GpuEngine, calibration,
     cost::price,
     cpu_pressure::CpuPressure,
-    line::{Line, Turn, Work},
+    engine_load::{EngineLoad, LoadGuard, Work},
     profile::{Function, Profile, crossover},
     records::Key,
 };
@@ -20,7 +20,7 @@ const COPY: f64 = 0.15;
 /// A GPU with its timings, load and counters.
 pub(super) struct Gpu {
     pub engine: GpuEngine,
-    pub line: Line,
+    pub line: EngineLoad,
     pub tally: Tally,
 }
 
@@ -87,7 +87,7 @@ pub struct EngineCounters {
 }
 
 /// The lines of the CPU and the GPUs.
-pub(super) struct Team {
+pub(super) struct EngineSet {
     /// `None`: every batch that is not small goes to a GPU.
     cpu: Option<Partner>,
     pub gpus: Vec<Gpu>,
@@ -95,7 +95,7 @@ pub(super) struct Team {
 
 /// The CPU beside the GPUs.
 struct Partner {
-    line: Line,
+    line: EngineLoad,
     threads: usize,
     pressure: CpuPressure,
     /// Functions to measure before a GPU gets a batch. `asked` keeps each from being queued twice.
@@ -122,18 +122,18 @@ impl Partner {
 
 /// The engine chosen for a batch.
 pub(super) enum Choice<'a> {
-    Cpu(Turn<'a>),
-    Gpu(&'a Gpu, Turn<'a>),
+    Cpu(LoadGuard<'a>),
+    Gpu(&'a Gpu, LoadGuard<'a>),
 }
 
-impl Team {
+impl EngineSet {
     /// A team of all devices. Every batch that is not small goes to one of them.
     ///
     /// # Errors
     /// If no device works: the error of the first.
     pub fn of_gpus() -> Result<Self, String> {
-        let gpu = |engine| Gpu { engine, line: Line::new(&Profile::new()), tally: Tally::default() };
-        Ok(Team { cpu: None, gpus: working()?.into_iter().map(gpu).collect() })
+        let gpu = |engine| Gpu { engine, line: EngineLoad::new(&Profile::new()), tally: Tally::default() };
+        Ok(EngineSet { cpu: None, gpus: working()?.into_iter().map(gpu).collect() })
     }
 
     /// A team of the CPU and all devices. The receiver yields functions as they need measuring.
@@ -142,19 +142,19 @@ impl Team {
     /// If no device works: the error of the first.
     pub fn beside(cpu: &CpuEngine) -> Result<(Self, Receiver<Function>), String> {
         let gpu = |engine: GpuEngine| {
-            let line = Line::new(&Key::new(cpu, Some(engine.description())).profile());
+            let line = EngineLoad::new(&Key::new(cpu, Some(engine.description())).profile());
             Gpu { engine, line, tally: Tally::default() }
         };
         let gpus = working()?.into_iter().map(gpu).collect();
         let (wanted, needed) = unbounded();
         let partner = Partner {
-            line: Line::new(&Key::new(cpu, None).profile()),
+            line: EngineLoad::new(&Key::new(cpu, None).profile()),
             threads: cpu.threads(),
             pressure: CpuPressure::new(cpu.threads()),
             wanted,
             asked: (0..Function::COUNT).map(|_| AtomicBool::new(false)).collect(),
         };
-        Ok((Team { cpu: Some(partner), gpus }, needed))
+        Ok((EngineSet { cpu: Some(partner), gpus }, needed))
     }
 
     /// Measures a function on every engine in service that has no measurement of it yet. It may be
@@ -171,13 +171,13 @@ impl Team {
 
     fn measure_all(&self, function: Function, cpu: &CpuEngine, partner: &Partner) -> Result<(), EngineError> {
         let in_service = || self.gpus.iter().filter(|gpu| gpu.engine.in_service());
-        let known = |line: &Line| line.curve(function).is_some();
+        let known = |line: &EngineLoad| line.curve(function).is_some();
         if known(&partner.line) && in_service().all(|gpu| known(&gpu.line)) {
             return Ok(());
         }
         // Keeps no buffers: the memory belongs to the mount, not to this measurement.
         let pool = BufferPool::new(0);
-        let measure = |engine: &dyn Engine, line: &Line, key: Key| {
+        let measure = |engine: &dyn Engine, line: &EngineLoad, key: Key| {
             if !known(line) {
                 line.know(function, calibration::curve(engine, &key, function, cpu, &pool)?);
             }
@@ -213,7 +213,7 @@ impl Team {
     pub fn choose(&self, batch: &Batch, bytes: usize) -> Option<Choice<'_>> {
         let work = Work { function: Function::of(batch)?, bytes };
         let in_service = || self.gpus.iter().filter(|gpu| gpu.engine.in_service());
-        let known = |line: &Line| line.curve(work.function).is_some();
+        let known = |line: &EngineLoad| line.curve(work.function).is_some();
         if let Some(cpu) = &self.cpu
             && !(known(&cpu.line) && in_service().all(|gpu| known(&gpu.line)))
         {

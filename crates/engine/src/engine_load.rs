@@ -14,7 +14,7 @@ pub(super) struct Work {
 }
 
 /// An engine's times and load.
-pub(super) struct Line {
+pub(super) struct EngineLoad {
     /// By function. Without a curve, every byte counts as one nanosecond.
     curves: Vec<OnceLock<Curve>>,
     /// Estimated nanoseconds of work given to the engine and not yet finished.
@@ -23,11 +23,11 @@ pub(super) struct Line {
     active: AtomicUsize,
 }
 
-impl Line {
+impl EngineLoad {
     /// Creates the line of an engine with this profile.
     pub fn new(profile: &Profile) -> Self {
         let known = |function| profile.curve(function).cloned().map(OnceLock::from).unwrap_or_default();
-        Line {
+        EngineLoad {
             curves: Function::all().map(known).collect(),
             load: AtomicU64::new(0),
             active: AtomicUsize::new(0),
@@ -62,21 +62,21 @@ impl Line {
     }
 
     /// Counts a batch given to the engine, until the turn is dropped.
-    pub fn begin(&self, work: Work) -> Turn<'_> {
+    pub fn begin(&self, work: Work) -> LoadGuard<'_> {
         let occupied = self.occupied(work);
         self.load.fetch_add(occupied, Relaxed);
         self.active.fetch_add(1, Relaxed);
-        Turn { line: self, occupied }
+        LoadGuard { line: self, occupied }
     }
 }
 
 /// A batch in flight on an engine.
-pub(super) struct Turn<'a> {
-    line: &'a Line,
+pub(super) struct LoadGuard<'a> {
+    line: &'a EngineLoad,
     occupied: u64,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for LoadGuard<'_> {
     fn drop(&mut self) {
         self.line.active.fetch_sub(1, Relaxed);
         self.line.load.fetch_sub(self.occupied, Relaxed);
@@ -96,12 +96,12 @@ mod tests {
     }
 
     /// One megabyte takes one millisecond.
-    fn line() -> Line {
+    fn line() -> EngineLoad {
         let mut profile = Profile::new();
         for function in Function::all() {
             profile.put(function, Curve { points: vec![(1000, 1000), (1_000_000, 1_000_000)] });
         }
-        Line::new(&profile)
+        EngineLoad::new(&profile)
     }
 
     #[test]
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_function_is_known_once_it_was_measured() {
-        let line = Line::new(&Profile::new());
+        let line = EngineLoad::new(&Profile::new());
         assert!(line.curve(FUNCTION).is_none());
         assert_eq!(line.ends(work(5000)), 5000, "a nanosecond a byte");
         let of = |nanoseconds| Curve { points: vec![(1000, nanoseconds), (2000, 2 * nanoseconds)] };

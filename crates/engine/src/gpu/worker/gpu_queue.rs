@@ -1,4 +1,4 @@
-//! A lane: the device memory, streams and events for one piece at a time, and the thread that submits the
+//! A queue: the device memory, streams and events for one piece at a time, and the thread that submits the
 //! piece. If the caller does not watch for its end, the thread waits for it.
 
 use super::{Refusal, Table};
@@ -8,7 +8,7 @@ use crate::{
         channel::{Channel, ChannelError},
         driver::{Context, DeviceMemory, Event, Registered, Stream},
         kernels::{Choice, Chosen, How, Kernels},
-        message::{Answer, Call, Order, Side},
+        message::{Answer, Command, Order, Side},
         plan::{CLASSES, DESCRIPTOR, KEY_SLOT, Limits, Run, TAG, VERDICT, made_len},
     },
 };
@@ -30,7 +30,7 @@ const PROGRESS: usize = 5 * WORD;
 type Check<'a> = (Choice<'a>, Vec<u64>);
 
 /// Memory, streams and events.
-pub(super) struct Lane {
+pub(super) struct GpuQueue {
     described: DeviceMemory,
     /// A piece's bytes, or copies of the bytes that kernels used in host memory.
     input: DeviceMemory,
@@ -53,15 +53,15 @@ pub(super) struct Lane {
     made_at: Event,
     checked_at: Event,
     /// Key slots and descriptors, then the device's results: tags, verdicts, and the number of the order.
-    desk: Arc<Registered>,
+    control_block: Arc<Registered>,
     context: Arc<Context>,
     kernels: Arc<Kernels>,
     lent: Table,
     limits: Limits,
 }
 
-impl Lane {
-    /// A lane for pieces within `limits`.
+impl GpuQueue {
+    /// A queue for pieces within `limits`.
     ///
     /// # Errors
     /// The driver's error.
@@ -69,10 +69,10 @@ impl Lane {
         context: &Arc<Context>,
         kernels: &Arc<Kernels>,
         lent: &Table,
-        desk: Arc<Registered>,
+        control_block: Arc<Registered>,
         limits: Limits,
     ) -> Result<Self, Refusal> {
-        let lane = Lane {
+        let queue = GpuQueue {
             described: DeviceMemory::new(context, limits.described())?,
             input: DeviceMemory::new(context, limits.bytes)?,
             output: DeviceMemory::new(context, limits.bytes)?,
@@ -86,7 +86,7 @@ impl Lane {
             checks: Stream::new(context)?,
             made_at: Event::new(context)?,
             checked_at: Event::new(context)?,
-            desk,
+            control_block,
             context: context.clone(),
             kernels: kernels.clone(),
             lent: lent.clone(),
@@ -94,19 +94,19 @@ impl Lane {
         };
         // Downloads include the gaps between chunks, which no kernel writes, so their content must be
         // defined.
-        lane.wipe()?;
-        Ok(lane)
+        queue.wipe()?;
+        Ok(queue)
     }
 
     /// Takes orders until the other side is gone, then wipes its memory on the device.
     pub fn work(&self, orders: &Channel) {
         loop {
             let done = match orders.receive(None) {
-                Ok((Call::Do(order), _)) => match self.submit(&order) {
+                Ok((Command::Submit(order), _)) => match self.submit(&order) {
                     Ok(()) if order.is_watched => continue,
                     submitted => submitted.and_then(|()| Ok(self.event.wait()?)),
                 },
-                Ok((Call::Tell, _)) => self.event.wait().map_err(Refusal::from),
+                Ok((Command::Notify, _)) => self.event.wait().map_err(Refusal::from),
                 Err(ChannelError::Closed) => break,
                 Err(_) => Err(Refusal::Bad("an order that makes no sense")),
             };
@@ -125,9 +125,9 @@ impl Lane {
         let [input, output] = self.memory_of(order)?;
         self.context.enter()?;
         let described = order.keys * KEY_SLOT + order.chunks * DESCRIPTOR;
-        // SAFETY: within the desk, as `memory_of` checked. The other side does not write there until the
+        // SAFETY: within the control block, as `memory_of` checked. The other side does not write there until the
         // piece is done.
-        unsafe { self.stream.upload(self.desk.as_ptr(), &self.described, 0, described)? };
+        unsafe { self.stream.upload(self.control_block.as_ptr(), &self.described, 0, described)? };
         let from = match &order.input {
             Side::Direct(_) => input.address(),
             Side::Copied(_, runs) => {
@@ -156,7 +156,7 @@ impl Lane {
             }
             self.stream.wait_for(&self.checked_at)?;
         }
-        self.stream.write_number(&self.desk, self.limits.done_at(), order.number)?;
+        self.stream.write_number(&self.control_block, self.limits.done_at(), order.number)?;
         self.stream.record(&self.event)?;
         self.stream.clear(&self.described, 0, order.keys * KEY_SLOT)?;
         self.clear_plaintext(order)
@@ -209,7 +209,7 @@ impl Lane {
     }
 
     /// Submits a launch for the chunks of each class. Returns the checks that need separate launches. Only
-    /// checks write to the desk.
+    /// checks write to the control block.
     fn launch(&self, order: &Order, from: u64, to: u64) -> Result<Vec<Check<'_>>, Refusal> {
         let op = if order.opens { Op::Open } else { Op::Seal };
         let how = match (&order.output, order.wide) {
@@ -236,12 +236,12 @@ impl Lane {
                 // No launch has more blocks than chunks.
                 self.done_by.address(chunks.start * WORD),
             ];
-            let desk = self.desk.address();
+            let control_block = self.control_block.address();
             let checked = [
                 self.claims.address(chunks.start * WORD),
                 u64::from(order.number),
-                desk + (self.limits.tags_at() + chunks.start * TAG) as u64,
-                desk + (self.limits.verdicts_at() + chunks.start * VERDICT) as u64,
+                control_block + (self.limits.tags_at() + chunks.start * TAG) as u64,
+                control_block + (self.limits.verdicts_at() + chunks.start * VERDICT) as u64,
             ];
             let mut parameters = match check {
                 Some(check) => {
@@ -256,7 +256,7 @@ impl Lane {
             };
             // SAFETY: follows the kernels' contract. The other side's descriptors keep chunks aligned and
             // within both memories, and keys within the key slots. `memory_of` checked that there is room
-            // for the copies. The desk has room for the tag and the verdict of every chunk.
+            // for the copies. The control block has room for the tag and the verdict of every chunk.
             unsafe { self.stream.launch(kernel, geometry, &mut parameters)? };
         }
         Ok(checks)
@@ -283,7 +283,7 @@ impl Lane {
         [input, address(&order.output, &self.output)]
     }
 
-    /// Zeroes all of this lane's device memory.
+    /// Zeroes all of this queue's device memory.
     fn wipe(&self) -> Result<(), Refusal> {
         self.context.enter()?;
         self.stream.clear(&self.described, 0, self.limits.described())?;

@@ -2,7 +2,7 @@
 
 /// How a piece is processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum TransferMode {
     /// In host memory, by kernels with one warp per chunk.
     Direct,
     /// Copied to the device, one warp per chunk: lowest latency.
@@ -13,7 +13,7 @@ pub(super) enum Way {
 
 /// Thresholds for each way, in chunks on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ways {
+pub struct TransferModes {
     /// Up to this many chunks on the device, nothing is copied: the kernels read and write host memory, so
     /// that transfers and computation overlap within a piece. Values above `wide` have no effect.
     pub direct: usize,
@@ -24,26 +24,26 @@ pub struct Ways {
 }
 
 /// The fastest on an H200.
-impl Default for Ways {
+impl Default for TransferModes {
     fn default() -> Self {
-        Ways { direct: 1024, wide: 8192, watched: 4096 }
+        TransferModes { direct: 1024, wide: 8192, watched: 4096 }
     }
 }
 
-impl Ways {
+impl TransferModes {
     /// Forces each way regardless of load: direct, wide and narrow; watched or not.
-    pub const FORCED: [Ways; 3] = [
-        Ways { direct: usize::MAX, wide: usize::MAX, watched: usize::MAX },
-        Ways { direct: 0, wide: usize::MAX, watched: 0 },
-        Ways { direct: 0, wide: 0, watched: usize::MAX },
+    pub const FORCED: [TransferModes; 3] = [
+        TransferModes { direct: usize::MAX, wide: usize::MAX, watched: usize::MAX },
+        TransferModes { direct: 0, wide: usize::MAX, watched: 0 },
+        TransferModes { direct: 0, wide: 0, watched: usize::MAX },
     ];
 
     /// The way for a piece that brings the number of chunks on the device to `chunks`.
-    pub(super) fn of(self, chunks: usize) -> Way {
+    pub(super) fn of(self, chunks: usize) -> TransferMode {
         match chunks {
-            _ if chunks > self.wide => Way::Narrow,
-            _ if chunks > self.direct => Way::Wide,
-            _ => Way::Direct,
+            _ if chunks > self.wide => TransferMode::Narrow,
+            _ if chunks > self.direct => TransferMode::Wide,
+            _ => TransferMode::Direct,
         }
     }
 }

@@ -7,7 +7,7 @@ const MIB: u128 = 1 << 20;
 /// Time after which a device counts as hanging. It grows with the bytes that the device has to process,
 /// including earlier work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// Allowance for any request.
     pub base: Duration,
     /// Additional allowance per MiB.
@@ -15,13 +15,13 @@ pub struct Patience {
 }
 
 /// Assumes 8 MiB per second: a slower device is useless, because a single core is faster.
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
-        Patience { base: Duration::from_secs(10), per_mib: Duration::from_millis(125) }
+        Timeouts { base: Duration::from_secs(10), per_mib: Duration::from_millis(125) }
     }
 }
 
-impl Patience {
+impl Timeouts {
     /// Limit for `bytes` bytes.
     pub fn limit(self, bytes: usize) -> Duration {
         self.base.saturating_add(self.time(bytes))
@@ -40,12 +40,12 @@ mod tests {
 
     #[test]
     fn the_limit_grows_with_the_bytes() {
-        let patience = Patience { base: Duration::from_secs(3), per_mib: Duration::from_secs(2) };
+        let timeouts = Timeouts { base: Duration::from_secs(3), per_mib: Duration::from_secs(2) };
         for (bytes, millis) in [(0, 3000), (1 << 19, 4000), (1 << 20, 5000), (12 << 20, 27_000)] {
-            assert_eq!(patience.limit(bytes), Duration::from_millis(millis));
+            assert_eq!(timeouts.limit(bytes), Duration::from_millis(millis));
         }
-        assert!(patience.limit(usize::MAX) > Duration::from_secs(1 << 30));
+        assert!(timeouts.limit(usize::MAX) > Duration::from_secs(1 << 30));
         // A full ring of the largest pieces.
-        assert_eq!(Patience::default().limit(12 * (16 << 20)), Duration::from_secs(34));
+        assert_eq!(Timeouts::default().limit(12 * (16 << 20)), Duration::from_secs(34));
     }
 }
