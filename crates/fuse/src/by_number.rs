@@ -2,12 +2,12 @@
 //! node, or has forgotten it.
 
 use super::{
+    dir_resolve::TRIES,
     errno,
     forgotten::Place,
     inodes::{self, Id, ROOT},
     names::Entry,
     server::Server,
-    way::TRIES,
 };
 use content::Result;
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, sync::Arc};

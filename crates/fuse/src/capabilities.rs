@@ -1,6 +1,6 @@
 //! Capability negotiation with the kernel when a mount begins.
 
-use super::permissions::Judge;
+use super::permission_policy::PermissionPolicy;
 use fuser::{InitFlags, KernelConfig};
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ pub struct Extras {
 pub fn agree(
     config: &mut KernelConfig,
     (read_only, alone): (bool, bool),
-    judge: Judge,
+    judge: PermissionPolicy,
     largest: Largest,
     extras: Extras,
 ) -> Extras {
@@ -87,7 +87,7 @@ pub fn agree(
     if extras.gathering && !read_only {
         wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
     }
-    if judge == Judge::Kernel {
+    if judge == PermissionPolicy::Kernel {
         // This also turns on the check of permission bits.
         wanted |= InitFlags::FUSE_POSIX_ACL;
     }

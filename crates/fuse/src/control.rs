@@ -10,9 +10,9 @@
 
 use super::{
     control_dir::{ControlDir, SocketName, connect_to},
-    held::Held,
     locking::UnlockError,
     server::Server,
+    suspend_state::SuspendState,
 };
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use parking_lot::Mutex;
@@ -383,9 +383,9 @@ fn obey(server: &Arc<Server>, end: &EndMount, command: &Command) -> Result<Strin
         Command::Freeze(most) => server.freeze(*most).map(|number| number.to_string()).map_err(failed),
         Command::Thaw(freeze) => server.thaw(*freeze).map(|()| String::new()).map_err(failed),
         Command::State => Ok(match *server.held.lock() {
-            Held::Locked => LOCKED,
-            Held::Frozen { .. } => FROZEN,
-            Held::Not => "",
+            SuspendState::Locked => LOCKED,
+            SuspendState::Frozen { .. } => FROZEN,
+            SuspendState::Not => "",
         }
         .to_owned()),
     }

@@ -5,7 +5,7 @@
 
 use super::{
     handing::receive,
-    permissions::{DEFAULT_PERMISSIONS, Judge},
+    permission_policy::{DEFAULT_PERMISSIONS, PermissionPolicy},
     place::device_number,
 };
 use rustix::{
@@ -44,7 +44,7 @@ pub struct Device<'a> {
     /// Whether other users may access the mount.
     pub allow_other: bool,
     /// The judge of permission bits.
-    pub judge: Judge,
+    pub judge: PermissionPolicy,
     /// Flags by their names in mount(8). `judge` takes precedence over flags about permissions.
     pub flags: &'a [String],
 }
@@ -106,7 +106,7 @@ impl Device<'_> {
 
     /// Mount options for the kernel's access checks.
     fn rules(&self) -> impl Iterator<Item = &str> {
-        let judges = (self.judge == Judge::Kernel).then_some(DEFAULT_PERMISSIONS);
+        let judges = (self.judge == PermissionPolicy::Kernel).then_some(DEFAULT_PERMISSIONS);
         judges.into_iter().chain(self.allow_other.then_some("allow_other"))
     }
 
@@ -261,7 +261,7 @@ mod tests {
             source: OsStr::new("/a,b\\c"),
             read_only: true,
             allow_other: true,
-            judge: Judge::Kernel,
+            judge: PermissionPolicy::Kernel,
             flags,
         }
     }

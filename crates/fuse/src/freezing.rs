@@ -1,6 +1,6 @@
 //! Freezing and thawing a mounted vault. While it is frozen, nothing writes to its store.
 
-use super::{held::Held, inodes::Node, locking::watch_held, server::Server};
+use super::{inodes::Node, locking::watch_held, server::Server, suspend_state::SuspendState};
 use std::{
     sync::{Arc, atomic::Ordering},
     thread,
@@ -27,12 +27,12 @@ impl Server {
     pub fn freeze(self: &Arc<Self>, most: Duration) -> Result<u64, String> {
         let mut held = self.held.lock();
         match *held {
-            Held::Not if self.vault.is_shared() => {
+            SuspendState::Not if self.vault.is_shared() => {
                 return Err("the vault is shared: other machines would continue to write to it".into());
             }
-            Held::Not => {}
-            Held::Locked => return Err("the vault is locked: `warpcrypt unlock` it first".into()),
-            Held::Frozen { .. } => return Err("the vault is frozen already".into()),
+            SuspendState::Not => {}
+            SuspendState::Locked => return Err("the vault is locked: `warpcrypt unlock` it first".into()),
+            SuspendState::Frozen { .. } => return Err("the vault is frozen already".into()),
         }
         let until = || Instant::now().checked_add(most).ok_or_else(|| TOO_LONG.to_owned());
         until()?;
@@ -52,7 +52,7 @@ impl Server {
             }
         };
         let number = self.freeze_number();
-        *held = Held::Frozen { until, number };
+        *held = SuspendState::Frozen { until, number };
         self.gate.shut();
         let server = Arc::downgrade(self);
         if let Err(e) = thread::Builder::new().name("held".into()).spawn(move || watch_held(&server)) {
@@ -84,19 +84,19 @@ impl Server {
     pub fn thaw(&self, named: Option<u64>) -> Result<(), String> {
         let mut held = self.held.lock();
         match *held {
-            Held::Frozen { number, .. } if named.is_none_or(|named| named == number) => {
+            SuspendState::Frozen { number, .. } if named.is_none_or(|named| named == number) => {
                 self.resume(&mut held);
                 Ok(())
             }
-            Held::Frozen { .. } => Err(ANOTHER.into()),
-            Held::Not | Held::Locked => Err(NOT_FROZEN.into()),
+            SuspendState::Frozen { .. } => Err(ANOTHER.into()),
+            SuspendState::Not | SuspendState::Locked => Err(NOT_FROZEN.into()),
         }
     }
 
     /// Thaws a frozen vault.
-    pub(super) fn resume(&self, held: &mut Held) {
+    pub(super) fn resume(&self, held: &mut SuspendState) {
         self.vault.resume();
-        *held = Held::Not;
+        *held = SuspendState::Not;
         self.go_on();
         log::info!("thawed");
     }
@@ -111,7 +111,7 @@ impl Server {
     /// anyway.
     pub(super) fn thaw_in_time(&self) {
         let Some(mut held) = self.held.try_lock() else { return };
-        if matches!(*held, Held::Frozen { until, .. } if Instant::now() >= until) {
+        if matches!(*held, SuspendState::Frozen { until, .. } if Instant::now() >= until) {
             log::warn!("the freeze reached its time limit and was ended");
             self.resume(&mut held);
         }

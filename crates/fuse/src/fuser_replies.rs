@@ -3,7 +3,7 @@
 use super::{
     attr,
     errno::Answer,
-    replies::{Created, Found, Listing, ListingPlus, Opened, Place, Reply, Told, Value, Written},
+    replies::{AttrReply, Created, Found, Listing, ListingPlus, Opened, Place, Reply, Value, Written},
 };
 use fuser::{
     FileAttr, FileHandle, Generation, INodeNo, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
@@ -32,7 +32,7 @@ reply!(ReplyEmpty, (), |to, ()| to.ok());
 reply!(ReplyDirectory, (), |to, ()| to.ok());
 reply!(ReplyDirectoryPlus, (), |to, ()| to.ok());
 reply!(ReplyData, &[u8], |to, bytes| to.data(bytes));
-reply!(ReplyAttr, Told, |to, told| to.attr(&told.ttl, &file_attr(&told)));
+reply!(ReplyAttr, AttrReply, |to, told| to.attr(&told.ttl, &file_attr(&told)));
 reply!(ReplyEntry, Found, |to, Found { told, generation, name_ttl }| {
     to.entry_with_ttls(&told.ttl, &name_ttl, &file_attr(&told), Generation(generation));
 });
@@ -65,6 +65,6 @@ impl ListingPlus for ReplyDirectoryPlus {
     }
 }
 
-fn file_attr(told: &Told) -> FileAttr {
+fn file_attr(told: &AttrReply) -> FileAttr {
     attr::file_attr(told.number, &told.stat)
 }

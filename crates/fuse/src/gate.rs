@@ -30,7 +30,7 @@ use std::{
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Continuation of a held request: it gets a pass, or an error.
-pub type Held = Box<dyn FnOnce(Answer<Pass>) + Send>;
+pub type QueuedRequest = Box<dyn FnOnce(Answer<RequestGuard>) + Send>;
 
 /// Admits requests or holds them.
 pub struct Gate {
@@ -49,14 +49,14 @@ struct State {
     /// Whether the mount is ending. Never reset: a gate that closed after that could not be opened again.
     ending: bool,
     /// Held requests, each with the thread that waits for its answer.
-    held: Vec<(u32, Held)>,
+    held: Vec<(u32, QueuedRequest)>,
     /// Requests to hold only until the vault is locked or frozen.
-    until_shut: Vec<Held>,
+    until_shut: Vec<QueuedRequest>,
 }
 
 impl State {
     /// Takes all held requests.
-    fn take(&mut self) -> Vec<Held> {
+    fn take(&mut self) -> Vec<QueuedRequest> {
         let held = self.held.drain(..).map(|(_, work)| work);
         held.chain(self.until_shut.drain(..)).collect()
     }
@@ -80,9 +80,9 @@ enum Stage {
 pub struct Ending;
 
 /// A request inside; dropped once it is answered.
-pub struct Pass(Arc<Gate>);
+pub struct RequestGuard(Arc<Gate>);
 
-impl Drop for Pass {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         // When no request is inside, no thread that served one may still hold keys.
         traces::wipe();
@@ -108,7 +108,7 @@ impl Gate {
     }
 
     /// Returns a pass, unless the gate is closed.
-    pub fn try_pass(self: &Arc<Self>) -> Option<Pass> {
+    pub fn try_pass(self: &Arc<Self>) -> Option<RequestGuard> {
         // Count before checking the gate: the closing thread sets the flag first and then checks the
         // count.
         let pass = self.enter();
@@ -122,7 +122,7 @@ impl Gate {
 
     /// Holds a request of the thread `program` until it may pass, its program is killed, or the mount is
     /// ending.
-    pub fn hold(self: &Arc<Self>, program: u32, work: Held) {
+    pub fn hold(self: &Arc<Self>, program: u32, work: QueuedRequest) {
         let mut state = self.state.lock();
         let answer = match state.stage {
             Stage::Closing | Stage::Shut => return state.held.push((program, work)),
@@ -134,7 +134,7 @@ impl Gate {
     }
 
     /// Holds a request while the gate is closing. The request fails once the vault is locked or frozen.
-    pub fn hold_unless_shut(self: &Arc<Self>, work: Held) {
+    pub fn hold_unless_shut(self: &Arc<Self>, work: QueuedRequest) {
         let mut state = self.state.lock();
         let answer = match state.stage {
             Stage::Closing => return state.until_shut.push(work),
@@ -146,9 +146,9 @@ impl Gate {
     }
 
     /// Counts a request as inside.
-    fn enter(self: &Arc<Self>) -> Pass {
+    fn enter(self: &Arc<Self>) -> RequestGuard {
         self.inside.fetch_add(1, Ordering::SeqCst);
-        Pass(self.clone())
+        RequestGuard(self.clone())
     }
 
     fn leave(&self) {
@@ -164,7 +164,11 @@ impl Gate {
     ///
     /// # Errors
     /// If the mount is ending. The gate is then unchanged.
-    pub fn close(self: &Arc<Self>, on_wait: impl Fn(), run: impl Fn(Held, Pass)) -> Result<(), Ending> {
+    pub fn close(
+        self: &Arc<Self>,
+        on_wait: impl Fn(),
+        run: impl Fn(QueuedRequest, RequestGuard),
+    ) -> Result<(), Ending> {
         let mut state = self.state.lock();
         if state.ending {
             return Err(Ending);
@@ -202,7 +206,7 @@ impl Gate {
     }
 
     /// Opens the gate and passes each held request to `run` with a pass.
-    pub fn open(self: &Arc<Self>, run: impl Fn(Held, Pass)) {
+    pub fn open(self: &Arc<Self>, run: impl Fn(QueuedRequest, RequestGuard)) {
         let held = {
             let mut state = self.state.lock();
             state.stage = Stage::Open;
@@ -212,7 +216,7 @@ impl Gate {
         self.let_in(held, run);
     }
 
-    fn let_in(self: &Arc<Self>, held: Vec<Held>, run: impl Fn(Held, Pass)) {
+    fn let_in(self: &Arc<Self>, held: Vec<QueuedRequest>, run: impl Fn(QueuedRequest, RequestGuard)) {
         held.into_iter().for_each(|work| run(work, self.enter()));
     }
 
@@ -233,12 +237,12 @@ impl Gate {
 
     /// Fails held requests whose program was killed.
     pub fn let_killed_go(&self) {
-        let killed: Vec<Held> = {
+        let killed: Vec<QueuedRequest> = {
             let mut state = self.state.lock();
             let (killed, held) =
                 std::mem::take(&mut state.held).into_iter().partition(|(program, _)| is_killed(*program));
             state.held = held;
-            let killed: Vec<(u32, Held)> = killed;
+            let killed: Vec<(u32, QueuedRequest)> = killed;
             killed.into_iter().map(|(_, work)| work).collect()
         };
         killed.into_iter().for_each(|work| work(Err(INTERRUPTED)));
@@ -306,7 +310,7 @@ mod tests {
         from
     }
 
-    fn run(work: Held, pass: Pass) {
+    fn run(work: QueuedRequest, pass: RequestGuard) {
         work(Ok(pass));
     }
 

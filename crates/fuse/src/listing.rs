@@ -4,7 +4,7 @@ use super::{
     attr, errno,
     handles::DirHandle,
     inodes::{Id, ROOT},
-    replies::{Found, Listing, ListingPlus, Told},
+    replies::{AttrReply, Found, Listing, ListingPlus},
     server::Server,
 };
 use content::Result;
@@ -51,7 +51,7 @@ impl Server {
             }
             // The kernel does not instantiate `.` and `..`, and counts no lookup for them.
             let number = self.number_of_dots(handle.node, e);
-            let told = Told { number, stat: attr::unknown(Kind::Dir, number), ttl: Duration::ZERO };
+            let told = AttrReply { number, stat: attr::unknown(Kind::Dir, number), ttl: Duration::ZERO };
             let found = Found { told, generation: 0, name_ttl: Duration::ZERO };
             Some(Full(reply.add(e.next, &e.name, &found)))
         })

@@ -2,10 +2,10 @@
 
 use super::{
     gate::Ending,
-    held::Held,
     inodes::{Node, ROOT},
     scratch,
     server::Server,
+    suspend_state::SuspendState,
 };
 use content::Error;
 use crossbeam_channel::{RecvTimeoutError, bounded};
@@ -52,9 +52,9 @@ impl Server {
     pub fn lock(self: &Arc<Self>, ends: bool) -> Result<(), String> {
         let mut held = self.held.lock();
         match *held {
-            Held::Locked => return Ok(()),
-            Held::Frozen { .. } => self.resume(&mut held),
-            Held::Not => {}
+            SuspendState::Locked => return Ok(()),
+            SuspendState::Frozen { .. } => self.resume(&mut held),
+            SuspendState::Not => {}
         }
         if self.ends_if_detached() {
             return Err(Ending.to_string());
@@ -78,7 +78,7 @@ impl Server {
             self.open_gate();
             return Err(self.explain(&e));
         }
-        *held = Held::Locked;
+        *held = SuspendState::Locked;
         self.gate.shut();
         let server = Arc::downgrade(self);
         if let Err(e) = thread::Builder::new().name("held".into()).spawn(move || watch_held(&server)) {
@@ -94,14 +94,14 @@ impl Server {
     /// If the key does not belong to the vault, or the vault is not locked.
     pub fn unlock(&self, master: &[u8; 32]) -> Result<(), UnlockError> {
         let mut held = self.held.lock();
-        if *held != Held::Locked {
+        if *held != SuspendState::Locked {
             return Err(UnlockError::NotLocked);
         }
         self.vault.bring_back(master)?;
         if self.vault.is_rotating() {
             self.renew_names();
         }
-        *held = Held::Not;
+        *held = SuspendState::Not;
         self.vault.rotate_behind();
         self.open_gate();
         log::info!("unlocked");

@@ -9,7 +9,7 @@
 use super::{
     device::{self, Device},
     handing::{receive, send},
-    permissions::Judge,
+    permission_policy::PermissionPolicy,
     place::MountPoint,
 };
 use parking_lot::Mutex;
@@ -185,7 +185,7 @@ pub fn serve_mounter(
     start_gpu: impl Fn(OwnedFd) -> io::Result<OwnedFd>,
 ) -> io::Result<()> {
     let mut place = Some(place);
-    let judge = Judge::on_mount(task.allow_other, &task.flags);
+    let judge = PermissionPolicy::on_mount(task.allow_other, &task.flags);
     loop {
         let mut bytes = [0; 16];
         let (length, handed) = match receive(&socket, &mut bytes)? {

@@ -5,7 +5,7 @@ use super::{
     caller::Caller,
     errno,
     inodes::{self, Node},
-    permissions,
+    permission_policy,
     server::Server,
 };
 use content::{Error, Result};
@@ -65,7 +65,7 @@ impl Server {
 
     /// Checks whether root may access a node in the `wanted` way.
     pub fn access(&self, number: u64, wanted: AccessFlags) -> Result<()> {
-        permissions::root_may(&self.getattr(number, None)?, wanted)
+        permission_policy::root_may(&self.getattr(number, None)?, wanted)
     }
 
     /// Changes attributes and returns the new ones.

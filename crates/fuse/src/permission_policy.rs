@@ -28,24 +28,28 @@ const EXECUTE: u32 = 0o111;
 
 /// The judge of permission bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Judge {
+pub enum PermissionPolicy {
     /// The kernel checks every user that it admits.
     Kernel,
     /// No checks: only root is admitted.
     Nobody,
 }
 
-impl Judge {
+impl PermissionPolicy {
     /// Chooses the judge for a mount by this process with these `flags`.
-    pub fn on_mount(allow_other: bool, flags: &[String]) -> Judge {
+    pub fn on_mount(allow_other: bool, flags: &[String]) -> PermissionPolicy {
         let asked = flags.iter().any(|flag| flag == DEFAULT_PERMISSIONS);
-        if allow_other || asked || !is_unbound() { Judge::Kernel } else { Judge::Nobody }
+        if allow_other || asked || !is_unbound() {
+            PermissionPolicy::Kernel
+        } else {
+            PermissionPolicy::Nobody
+        }
     }
 
     /// Decides whether `user` may reach nodes by name. The kernel has checked all other user IDs of the
     /// process, but not its filesystem user ID, which a file server sets to that of its client.
     pub fn admit(self, user: u32) -> Answer<()> {
-        if self == Judge::Nobody && user != ROOT { Err(CLOSED) } else { Ok(()) }
+        if self == PermissionPolicy::Nobody && user != ROOT { Err(CLOSED) } else { Ok(()) }
     }
 }
 
@@ -76,11 +80,11 @@ mod tests {
     #[test]
     fn the_kernel_checks_if_others_get_in_or_it_is_asked_to() {
         let flags = [DEFAULT_PERMISSIONS.to_owned()];
-        assert_eq!(Judge::on_mount(true, &[]), Judge::Kernel);
-        assert_eq!(Judge::on_mount(false, &flags), Judge::Kernel);
-        assert_eq!(Judge::Kernel.admit(1000), Ok(()));
-        assert_eq!(Judge::Nobody.admit(1000), Err(CLOSED));
-        assert_eq!(Judge::Nobody.admit(ROOT), Ok(()));
+        assert_eq!(PermissionPolicy::on_mount(true, &[]), PermissionPolicy::Kernel);
+        assert_eq!(PermissionPolicy::on_mount(false, &flags), PermissionPolicy::Kernel);
+        assert_eq!(PermissionPolicy::Kernel.admit(1000), Ok(()));
+        assert_eq!(PermissionPolicy::Nobody.admit(1000), Err(CLOSED));
+        assert_eq!(PermissionPolicy::Nobody.admit(ROOT), Ok(()));
     }
 
     #[test]

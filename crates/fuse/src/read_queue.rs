@@ -1,6 +1,6 @@
 //! Queue of small reads that wait for a batch ([`super::small_reads`]).
 
-use super::{gate::Pass, handles::FileHandle, stale::PageRead};
+use super::{gate::RequestGuard, handles::FileHandle, stale::PageRead};
 use fuser::ReplyData;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ pub struct QueuedRead<R> {
     /// Held until the read is answered, if it is a read of pages.
     pub page: Option<PageRead>,
     /// Held until the read is answered.
-    pub pass: Pass,
+    pub pass: RequestGuard,
 }
 
 /// The queued reads.

@@ -26,7 +26,7 @@ pub trait ListingPlus: Reply<()> {
 }
 
 /// A node's attributes.
-pub struct Told {
+pub struct AttrReply {
     /// Number in the mount; 0 for a name that does not exist.
     pub number: u64,
     /// The attributes.
@@ -38,7 +38,7 @@ pub struct Told {
 /// A node found by name.
 pub struct Found {
     /// The node's attributes.
-    pub told: Told,
+    pub told: AttrReply,
     /// Distinguishes the node from others that had its number.
     pub generation: u64,
     /// How long the kernel may cache the name.

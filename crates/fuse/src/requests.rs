@@ -6,12 +6,12 @@ use super::{
     by_number::ByNumber,
     caller::Caller,
     errno::{Answer, READ_ONLY_ATTRIBUTE, UNSUPPORTED_REQUEST},
-    gate::Pass,
+    gate::RequestGuard,
     inodes::ROOT,
     metrics::is_metrics,
     names::Entry,
     read_queue::{QueuedRead, SMALL},
-    replies::{Created, Found, Listing, ListingPlus, Opened, Place, Reply, Told, Value, Written},
+    replies::{AttrReply, Created, Found, Listing, ListingPlus, Opened, Place, Reply, Value, Written},
     server::{Server, Transport},
     small_reads::ReadReply,
     stale::PageRead,
@@ -75,7 +75,7 @@ macro_rules! when_open {
             }
             None => {
                 $(let $owned = $owned.to_owned();)*
-                $this.server.hold($caller, move |$server, pass: Answer<Pass>| {
+                $this.server.hold($caller, move |$server, pass: Answer<RequestGuard>| {
                     $(let $owned = &*$owned;)*
                     let $pass = match pass {
                         Ok(pass) => pass,
@@ -94,7 +94,7 @@ impl Requests {
         let transport = self.transport;
         when_open!(self, caller, reply, [name], |server, pass| {
             if let Some(what) = ByNumber::of(name) {
-                return server.slowly(transport, pass, move |s| {
+                return server.run_blocking(transport, pass, move |s| {
                     let found = s.named(caller.user, Activity::Lookup, parent, |s| s.by_number(parent, what));
                     reply.answer(found.map(|entry| s.found_entry(&entry)));
                 });
@@ -120,7 +120,7 @@ impl Requests {
     }
 
     /// Returns attributes; those of an open file if there is a handle.
-    pub fn getattr(&self, caller: Caller, number: u64, handle: Option<u64>, reply: impl Reply<Told>) {
+    pub fn getattr(&self, caller: Caller, number: u64, handle: Option<u64>, reply: impl Reply<AttrReply>) {
         let answer = move |s: &Server| {
             let get = |s: &Server| s.getattr(number, handle);
             let got = s.reached(handle, caller.user, Activity::Getattr, number, get);
@@ -142,7 +142,7 @@ impl Requests {
         number: u64,
         handle: Option<u64>,
         mut changes: SetAttr,
-        reply: impl Reply<Told>,
+        reply: impl Reply<AttrReply>,
     ) {
         attr::touch_resized(&mut changes);
         let transport = self.transport;
@@ -153,7 +153,7 @@ impl Requests {
                 reply.answer(stat.map(|stat| s.tell(number, &stat)));
             };
             match changes.size {
-                Some(_) => server.slowly(transport, pass, work),
+                Some(_) => server.run_blocking(transport, pass, work),
                 None => server.beside_others(transport, pass, work),
             }
         });
@@ -316,7 +316,7 @@ impl Requests {
     pub fn open(&self, caller: Caller, number: u64, flags: OpenFlags, reply: impl Reply<Opened>) {
         let transport = self.transport;
         when_open!(self, caller, reply, [], |server, pass| {
-            server.slowly(transport, pass, move |s| {
+            server.run_blocking(transport, pass, move |s| {
                 let opened = s.named(caller.user, Activity::Open, number, |s| s.open(number, flags));
                 reply.answer(opened.map(|(handle, mode)| Opened { handle, mode }));
             });
@@ -359,7 +359,7 @@ impl Requests {
         when_open!(self, caller, reply, [data], |server, pass| {
             if server.may_wait_to_write(handle) {
                 let data = data.to_owned();
-                server.slowly(transport, pass, move |s| work(s, &data, reply));
+                server.run_blocking(transport, pass, move |s| work(s, &data, reply));
             } else {
                 work(server, data, reply);
             }
@@ -370,8 +370,8 @@ impl Requests {
     /// answers at once: a killed program cannot exit before that.
     pub fn flush(&self, number: u64, handle: u64, reply: impl Reply<()>) {
         let transport = self.transport;
-        let flush = move |server: &Arc<Server>, pass: Answer<Pass>| match pass {
-            Ok(pass) => server.slowly(transport, pass, move |s| {
+        let flush = move |server: &Arc<Server>, pass: Answer<RequestGuard>| match pass {
+            Ok(pass) => server.run_blocking(transport, pass, move |s| {
                 reply.answer(s.answer(Activity::Flush, number, |s| s.flush(handle)));
             }),
             Err(_) => reply.answer(Ok(())),
@@ -385,7 +385,7 @@ impl Requests {
     /// Called when the last descriptor of a handle is closed.
     pub fn release(&self, number: u64, handle: u64, reply: impl Reply<()>) {
         let pass = self.server.gate.try_pass();
-        self.server.slowly(self.transport, pass, move |s| {
+        self.server.run_blocking(self.transport, pass, move |s| {
             reply.answer(s.answer(Activity::Release, number, |s| s.release(handle)));
         });
     }
@@ -394,7 +394,7 @@ impl Requests {
     pub fn fsync(&self, caller: Caller, number: u64, (handle, data): (u64, bool), reply: impl Reply<()>) {
         let transport = self.transport;
         when_open!(self, caller, reply, [], |server, pass| {
-            server.slowly(transport, pass, move |s| {
+            server.run_blocking(transport, pass, move |s| {
                 reply.answer(s.answer(Activity::Fsync, number, |s| s.fsync(handle, data)));
             });
         });
@@ -449,7 +449,7 @@ impl Requests {
     pub fn fsyncdir(&self, caller: Caller, number: u64, handle: u64, reply: impl Reply<()>) {
         let transport = self.transport;
         when_open!(self, caller, reply, [], |server, pass| {
-            server.slowly(transport, pass, move |s| {
+            server.run_blocking(transport, pass, move |s| {
                 reply.answer(s.answer(Activity::Fsyncdir, number, |s| s.fsyncdir(handle)));
             });
         });
@@ -533,7 +533,7 @@ impl Requests {
     ) {
         let transport = self.transport;
         when_open!(self, caller, reply, [], |server, pass| {
-            server.slowly(transport, pass, move |s| {
+            server.run_blocking(transport, pass, move |s| {
                 let work = |s: &Server| s.fallocate(handle, bytes.0, bytes.1, mode, caller);
                 reply.answer(s.answer(Activity::Fallocate, number, work));
             });
@@ -572,7 +572,7 @@ impl Requests {
     ) {
         let transport = self.transport;
         when_open!(self, caller, reply, [], |server, pass| {
-            server.slowly(transport, pass, move |s| {
+            server.run_blocking(transport, pass, move |s| {
                 let copied = s.answer(Activity::Copy, number, |s| s.copy(from, to, len, caller));
                 reply.answer(copied.map(Written));
             });
@@ -589,7 +589,7 @@ impl Server {
         pass: P,
         job: impl FnOnce(&Server) + Send + 'static,
     ) {
-        if self.vault.is_shared() { self.slowly(transport, pass, job) } else { job(self) }
+        if self.vault.is_shared() { self.run_blocking(transport, pass, job) } else { job(self) }
     }
 
     /// Runs `work` for a `caller` that reaches `node` by name, and describes the node that it returns.
@@ -618,7 +618,7 @@ impl Server {
 
     /// Node 0 means that there is no such entry, and carries how long the kernel may cache that.
     fn no_entry(&self) -> Found {
-        let told = Told { number: 0, stat: attr::unknown(Kind::File, 0), ttl: Duration::ZERO };
+        let told = AttrReply { number: 0, stat: attr::unknown(Kind::File, 0), ttl: Duration::ZERO };
         Found { told, generation: 0, name_ttl: self.absent_ttl() }
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     errno::Answer,
     owners::Owners,
-    permissions::Judge,
+    permission_policy::PermissionPolicy,
     reverse_attr::{attr, file_type, kind, unknown},
     workers::Workers,
 };
@@ -84,7 +84,7 @@ impl Opened {
 /// The filesystem of a reverse view.
 pub struct Reversed {
     view: View,
-    judge: Judge,
+    judge: PermissionPolicy,
     owners: Owners,
     nodes: Mutex<Nodes>,
     opened: Mutex<HashMap<u64, Opened>>,
@@ -94,7 +94,7 @@ pub struct Reversed {
 
 impl Reversed {
     /// Creates the filesystem of `view`, which shows these `owners`.
-    pub fn new(view: View, judge: Judge, owners: Owners) -> Self {
+    pub fn new(view: View, judge: PermissionPolicy, owners: Owners) -> Self {
         let node = Node::Plain(PathBuf::new());
         let identity = Identity::Place(node.clone());
         let root = Known { node, identity: identity.clone(), lookups: 1, size: 0 };

@@ -3,7 +3,7 @@
 use super::{
     gate::Gate,
     mounter::Mounter,
-    permissions::Judge,
+    permission_policy::PermissionPolicy,
     place::MountPoint,
     reverse::Reversed,
     session::{MountOptions, Session, Unmounter, usual_loops},
@@ -31,7 +31,7 @@ pub fn mount_reverse(
     options: &MountOptions,
 ) -> io::Result<Session> {
     let count = options.loops.unwrap_or_else(usual_loops).max(1);
-    let judge = Judge::on_mount(options.allow_other, &options.flags);
+    let judge = PermissionPolicy::on_mount(options.allow_other, &options.flags);
     let fd = mounter.mount(true)?;
     let ended = Arc::new(AtomicBool::new(false));
     let unmounter = Unmounter {

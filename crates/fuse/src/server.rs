@@ -5,16 +5,16 @@ use super::{
     caller::Caller,
     dirs::Dirs,
     errno::{self, Answer, Reporter},
-    gate::{self, Ending, Gate, Pass},
+    gate::{self, Ending, Gate, RequestGuard},
     handles::{FileHandle, Handles},
-    held::Held,
     inodes::{self, Id, Inodes, Name, Node},
     loops::{Busy, Loops},
     owners::Owners,
-    permissions::Judge,
+    permission_policy::PermissionPolicy,
     read_queue::ReadQueue,
-    replies::Told,
-    stale::Dropper,
+    replies::AttrReply,
+    stale::PageInvalidator,
+    suspend_state::SuspendState,
     workers::Workers,
 };
 use content::{Error, Result};
@@ -42,17 +42,17 @@ pub struct Server {
     pub handles: Handles,
     pub dirs: Dirs,
     pub read_only: bool,
-    pub judge: Judge,
+    pub judge: PermissionPolicy,
     /// The owners that the kernel is told.
     pub owners: Owners,
     /// Whether reads set access times.
     pub counts_reads: bool,
     pub caching: Caching,
     pub queued: ReadQueue,
-    pub dropper: Arc<Dropper>,
+    pub dropper: Arc<PageInvalidator>,
     pub gate: Arc<Gate>,
     /// Why requests are held. Locked while that changes.
-    pub held: Mutex<Held>,
+    pub held: Mutex<SuspendState>,
     /// Whether the vault is frozen or being frozen.
     pub frozen: AtomicBool,
     /// How often the vault was frozen.
@@ -86,7 +86,7 @@ impl Server {
     pub fn new(
         vault: Arc<Vault>,
         read_only: bool,
-        (judge, owners): (Judge, Owners),
+        (judge, owners): (PermissionPolicy, Owners),
         counts_reads: bool,
         cache: CacheMode,
         (loops, gate): (Arc<Loops>, Arc<Gate>),
@@ -103,9 +103,9 @@ impl Server {
             counts_reads: counts_reads && !read_only && vault.keeps_atime(),
             caching: Caching::new(cache),
             queued: ReadQueue::default(),
-            dropper: Dropper::new(loops.clone(), gate.clone()),
+            dropper: PageInvalidator::new(loops.clone(), gate.clone()),
             gate,
-            held: Mutex::new(Held::Not),
+            held: Mutex::new(SuspendState::Not),
             frozen: AtomicBool::new(false),
             freezes: AtomicU32::new(0),
             reporter: Reporter::default(),
@@ -147,7 +147,7 @@ impl Server {
     }
 
     /// Runs `work` for a request on `node`: an error becomes its errno, a panic becomes EIO.
-    // Not inlined: dropping `Pass` wipes the stack below its frame, which must include `work`'s.
+    // Not inlined: dropping `RequestGuard` wipes the stack below its frame, which must include `work`'s.
     #[inline(never)]
     pub fn answer<T>(
         &self,
@@ -212,7 +212,7 @@ impl Server {
     }
 
     /// Counts a program's request and lets it pass. `None` if the vault is locked or frozen.
-    pub fn pass(&self) -> Option<Pass> {
+    pub fn pass(&self) -> Option<RequestGuard> {
         self.gate.count();
         self.gate.try_pass()
     }
@@ -222,7 +222,7 @@ impl Server {
     pub fn hold(
         self: &Arc<Self>,
         caller: Caller,
-        work: impl FnOnce(&Arc<Server>, Answer<Pass>) + Send + 'static,
+        work: impl FnOnce(&Arc<Server>, Answer<RequestGuard>) + Send + 'static,
     ) {
         let server = self.clone();
         self.gate.hold(caller.thread, Box::new(move |pass| work(&server, pass)));
@@ -232,7 +232,7 @@ impl Server {
     /// error once it is locked.
     pub fn hold_unless_shut(
         self: &Arc<Self>,
-        work: impl FnOnce(&Arc<Server>, Answer<Pass>) + Send + 'static,
+        work: impl FnOnce(&Arc<Server>, Answer<RequestGuard>) + Send + 'static,
     ) {
         let server = self.clone();
         self.gate.hold_unless_shut(Box::new(move |pass| work(&server, pass)));
@@ -252,7 +252,7 @@ impl Server {
     }
 
     /// Runs a held request on a worker.
-    fn let_in(&self, work: gate::Held, pass: Pass) {
+    fn let_in(&self, work: gate::QueuedRequest, pass: RequestGuard) {
         self.workers.run(move || work(Ok(pass)));
     }
 
@@ -264,7 +264,7 @@ impl Server {
     /// Runs a request that may take long: here if another event loop is free, otherwise on a worker. So a
     /// request that waits for a disk never blocks all others. A ring's request has already been moved to
     /// a worker if necessary.
-    pub fn slowly<P: Send + 'static>(
+    pub fn run_blocking<P: Send + 'static>(
         self: &Arc<Self>,
         transport: Transport,
         pass: P,
@@ -310,10 +310,10 @@ impl Server {
 
     /// Describes a node to the kernel, with how long it may cache the attributes: briefly if a file's
     /// blocks may not be stored yet.
-    pub fn tell(&self, number: u64, stat: &Stat) -> Told {
+    pub fn tell(&self, number: u64, stat: &Stat) -> AttrReply {
         let size = if stat.kind == Kind::File { self.size_to_tell(number, stat) } else { None };
         let ttl = if size.is_some() { BRIEF.min(self.name_ttl()) } else { self.name_ttl() };
-        Told { number, stat: Stat { size: size.unwrap_or(stat.size), ..self.owners.shown(stat) }, ttl }
+        AttrReply { number, stat: Stat { size: size.unwrap_or(stat.size), ..self.owners.shown(stat) }, ttl }
     }
 
     /// The size of an open file, which is always right. `None` for a file that is not open; the size that

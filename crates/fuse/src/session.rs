@@ -11,7 +11,7 @@ use super::{
     loops::Loops,
     mounter::{Mounter, Order},
     owners::Owners,
-    permissions::Judge,
+    permission_policy::PermissionPolicy,
     place::{MountPoint, device_number},
     requests::Requests,
     ring::{Prepared, Rings},
@@ -130,7 +130,7 @@ pub fn mount(
     let from = kernel.clone();
     let loops = Loops::new(count, Box::new(move || from.get().is_some_and(request_waits)));
     let gate = Gate::new();
-    let judge = Judge::on_mount(options.allow_other, &options.flags);
+    let judge = PermissionPolicy::on_mount(options.allow_other, &options.flags);
     let open_dirs = (vault::descriptors() / DIRS_SHARE).min(MOST_DIRS);
     let server = Server::new(
         vault.clone(),

@@ -53,7 +53,7 @@ impl Drop for PageRead {
 }
 
 /// Drops stale pages, immediately or on a thread.
-pub struct Dropper {
+pub struct PageInvalidator {
     loops: Arc<Loops>,
     gate: Arc<Gate>,
     state: Mutex<State>,
@@ -68,10 +68,10 @@ struct State {
     ended: bool,
 }
 
-impl Dropper {
+impl PageInvalidator {
     /// Creates a dropper without stale pages.
     pub fn new(loops: Arc<Loops>, gate: Arc<Gate>) -> Arc<Self> {
-        Arc::new(Dropper { loops, gate, state: Mutex::default(), wake: Condvar::new() })
+        Arc::new(PageInvalidator { loops, gate, state: Mutex::default(), wake: Condvar::new() })
     }
 
     /// Drops the pages of `bytes` after a direct write to a node. Call it before answering the write.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 /// The event that held requests wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Held {
+pub enum SuspendState {
     /// Requests are not held.
     Not,
     /// The vault is locked; requests wait for the unlock.

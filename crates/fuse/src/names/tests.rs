@@ -7,7 +7,7 @@ use crate::{
     inodes::ROOT,
     loops::Loops,
     owners::Owners,
-    permissions::Judge,
+    permission_policy::PermissionPolicy,
 };
 use std::{
     fs,
@@ -20,8 +20,16 @@ use vault::Vault;
 fn serve(vault: &Arc<Vault>) -> Arc<Server> {
     let loops = Loops::new(2, Box::new(|| false));
     let passage = (loops, Gate::new());
-    Server::new(vault.clone(), false, (Judge::Nobody, Owners::default()), true, CacheMode::Auto, passage, 8)
-        .unwrap()
+    Server::new(
+        vault.clone(),
+        false,
+        (PermissionPolicy::Nobody, Owners::default()),
+        true,
+        CacheMode::Auto,
+        passage,
+        8,
+    )
+    .unwrap()
 }
 
 /// This is the state after `cp -al A B`, once the kernel has dropped `B` and its entries.

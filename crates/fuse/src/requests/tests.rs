@@ -5,7 +5,7 @@ use crate::{
     gate::Gate,
     loops::Loops,
     owners::Owners,
-    permissions::Judge,
+    permission_policy::PermissionPolicy,
 };
 use format::name::DIR_ID_NAME;
 use std::{
@@ -30,9 +30,16 @@ fn a_loop_does_not_wait_for_another_machine() {
     let id = File::open(place.path().join(DIR_ID_NAME)).unwrap();
     let loops = Loops::new(1, Box::new(|| false));
     let passage = (loops.clone(), Gate::new());
-    let server =
-        Server::new(one, false, (Judge::Nobody, Owners::default()), true, CacheMode::Auto, passage, 8)
-            .unwrap();
+    let server = Server::new(
+        one,
+        false,
+        (PermissionPolicy::Nobody, Owners::default()),
+        true,
+        CacheMode::Auto,
+        passage,
+        8,
+    )
+    .unwrap();
     let requests = Requests { server: server.clone(), transport: Transport::Device };
     let caller = Caller { user: 0, group: 0, thread: 0 };
     let [mode, umask] = [0o755, 0];

@@ -1,6 +1,6 @@
 //! Encodes answers as the bytes that the kernel takes from a ring. Layouts as in [`super::parse`].
 
-use crate::replies::{Created, Found, Opened, Told};
+use crate::replies::{AttrReply, Created, Found, Opened};
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, time::Duration};
 use vault::{Kind, Stat, StatFs};
 
@@ -30,7 +30,7 @@ fn put<T: Number>(bytes: &mut Vec<u8>, numbers: &[T]) {
 }
 
 /// Encodes `fuse_attr_out`.
-pub fn told(told: &Told) -> Vec<u8> {
+pub fn told(told: &AttrReply) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(104);
     put(&mut bytes, &[told.ttl.as_secs()]);
     put(&mut bytes, &[told.ttl.subsec_nanos(), 0]);
@@ -113,7 +113,7 @@ fn put_name(bytes: &mut Vec<u8>, number: u64, next: u64, kind: Kind, name: &OsSt
 }
 
 fn put_found(bytes: &mut Vec<u8>, found: &Found, name_ttl: Duration) {
-    let Told { number, stat, ttl } = &found.told;
+    let AttrReply { number, stat, ttl } = &found.told;
     put(bytes, &[*number, found.generation, name_ttl.as_secs(), ttl.as_secs()]);
     put(bytes, &[name_ttl.subsec_nanos(), ttl.subsec_nanos()]);
     put_attributes(bytes, *number, stat);
@@ -156,7 +156,7 @@ mod tests {
     fn a_found() -> Found {
         let stat = Stat { size: 5, mode: 0o644, ..attr::unknown(Kind::File, 7) };
         Found {
-            told: Told { number: 7, stat, ttl: Duration::from_millis(1500) },
+            told: AttrReply { number: 7, stat, ttl: Duration::from_millis(1500) },
             generation: 3,
             name_ttl: Duration::from_secs(60),
         }

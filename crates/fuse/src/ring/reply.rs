@@ -8,7 +8,7 @@ use super::{
 use crate::{
     errno::{Answer, UNANSWERED},
     read_queue::QueuedRead,
-    replies::{Created, Found, Listing, ListingPlus, Opened, Place, Reply, Told, Value, Written},
+    replies::{AttrReply, Created, Found, Listing, ListingPlus, Opened, Place, Reply, Value, Written},
     server::Server,
     small_reads::ReadReply,
 };
@@ -83,7 +83,7 @@ macro_rules! encoded {
 
 encoded! {
     (), |()| Vec::new();
-    Told, encode::told;
+    AttrReply, encode::told;
     Found, encode::found;
     Opened, encode::opened;
     Created, encode::created;
