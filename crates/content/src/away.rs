@@ -45,7 +45,7 @@ impl File {
                         .into())
                 }
             });
-        times.rename_content();
+        times.bump_content_version();
         st.times = times;
         if loaded.is_err() {
             st.fault = Some(Fault::Away);

@@ -213,7 +213,7 @@ impl File {
     ///
     /// # Errors
     /// `read`'s; EAGAIN if another machine does not release its lease in time.
-    pub(super) fn settled<T>(&self, mut read: impl FnMut() -> Result<T>) -> Result<T> {
+    pub(super) fn retry_under_lease<T>(&self, mut read: impl FnMut() -> Result<T>) -> Result<T> {
         match read() {
             Err(Error::Damaged(_)) if self.context.sharing.is_some() && holds(LeaseRule::ReadAgainLocked) => {
                 self.locked(read)
@@ -257,7 +257,7 @@ impl File {
             self.flush_all(&mut st)?;
         } else if !st.is_clean() {
             let stored = self.clean_at_once(&mut st);
-            self.suspecting(&mut st, stored)?;
+            self.recheck_lease_on_error(&mut st, stored)?;
         }
         // Other machines may change these from here on.
         (st.times.mtime, st.times.written_at) = (None, None);

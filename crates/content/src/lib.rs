@@ -233,7 +233,7 @@ impl File {
             self.refuse_lost()?; // The lease was given back, so nothing is left that could fail.
         }
         let flushed = self.flush_all(&mut st);
-        self.suspecting(&mut st, flushed)
+        self.recheck_lease_on_error(&mut st, flushed)
     }
 
     /// Flushes, and makes the result durable.
@@ -267,7 +267,7 @@ impl File {
             };
         }
         let synced = self.sync_all(&mut st, what);
-        self.suspecting(&mut st, synced)
+        self.recheck_lease_on_error(&mut st, synced)
     }
 
     fn sync_all(&self, st: &mut State, what: SyncKind) -> Result<()> {

@@ -40,7 +40,7 @@ impl<'a> WriteGuard<'a> {
     /// Readers may have loaded slots. They are merged into the tree here, so that changes see them.
     fn new(mut guard: RwLockWriteGuard<'a, State>) -> Self {
         if holds(Rule::TakeInLoaded) {
-            guard.stored.tree.take_in();
+            guard.stored.tree.merge_loaded_leaves();
         }
         WriteGuard(Some(guard))
     }

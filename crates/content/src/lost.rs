@@ -44,7 +44,7 @@ impl File {
     }
 
     /// Checks the lease if something could not be stored.
-    pub(super) fn suspecting<T>(&self, st: &mut State, stored: Result<T>) -> Result<T> {
+    pub(super) fn recheck_lease_on_error<T>(&self, st: &mut State, stored: Result<T>) -> Result<T> {
         if let Err(Error::Store(_)) = &stored {
             let _ = self.check_lease(st); // The original error is the better one to report.
         }

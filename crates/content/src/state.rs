@@ -316,7 +316,7 @@ impl Times {
     }
 
     /// Assigns a new content id, before a change.
-    pub(super) fn rename_content(&mut self) {
+    pub(super) fn bump_content_version(&mut self) {
         self.content = new_content();
     }
 }

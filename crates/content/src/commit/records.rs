@@ -59,7 +59,7 @@ impl File {
         if self.lacks_lease() {
             return Err(Error::os(libc::EAGAIN)); // Unreachable: the caller holds the lease.
         }
-        st.times.rename_content();
+        st.times.bump_content_version();
         match st.fault {
             None => Ok(()),
             Some(Fault::SyncFailed) if !holds(Rule::StopAfterFailedSync) => Ok(()),

@@ -60,7 +60,7 @@ impl File {
     }
 
     /// Opens chunks in place after they were read.
-    pub(super) fn open_portion(&self, keys: &ChunkKeys, portion: &mut Portion) -> Result<()> {
+    pub(super) fn decrypt_portion(&self, keys: &ChunkKeys, portion: &mut Portion) -> Result<()> {
         let Portion { chunks, memory } = portion;
         let (mut at, mut rest) = (chunks.first().map_or(0, |first| first.offset), &mut **memory);
         let (mut bytes, mut sealed) = (0, Vec::with_capacity(chunks.len()));
@@ -74,12 +74,12 @@ impl File {
             bytes += data.len();
             sealed.push(Opened { id: job.id, tag: job.tag, data });
         }
-        let open = || self.context.router.open_run(keys, &mut sealed);
+        let open = || self.context.router.decrypt_run(keys, &mut sealed);
         metrics::measure(Activity::Batch, bytes, open).map_err(|place| damaged_chunk(chunks[place].id.index))
     }
 
     /// Reads chunks to their places in `content` and opens them there, on all CPU threads.
-    pub(super) fn open_in_place(
+    pub(super) fn decrypt_in_place(
         &self,
         keys: &ChunkKeys,
         chunks: &[ChunkJob],
@@ -90,7 +90,7 @@ impl File {
         let portions = portions(chunks, content, router.threads());
         let mut parts: Vec<_> = portions.into_iter().map(|portion| (portion, Ok(()))).collect();
         router.share(&mut parts, |(portion, opened)| {
-            *opened = self.read_portion(portion, apart).and_then(|()| self.open_portion(keys, portion));
+            *opened = self.read_portion(portion, apart).and_then(|()| self.decrypt_portion(keys, portion));
         })?;
         parts.into_iter().try_for_each(|(_, opened)| opened)
     }

@@ -72,9 +72,11 @@ impl File {
     ///
     /// # Errors
     /// `Damaged` if a chunk, or a page above it, does not authenticate; otherwise the store's.
-    pub(crate) fn open_range(&self, chunks: ChunkRange) -> Result<PlainRange> {
-        match self.try_open_range(chunks.clone(), Lock::Released) {
-            Err(Error::Damaged(_)) if holds(Rule::ReadAgainHeld) => self.try_open_range(chunks, Lock::Held),
+    pub(crate) fn decrypt_range(&self, chunks: ChunkRange) -> Result<PlainRange> {
+        match self.try_decrypt_range(chunks.clone(), Lock::Released) {
+            Err(Error::Damaged(_)) if holds(Rule::ReadAgainHeld) => {
+                self.try_decrypt_range(chunks, Lock::Held)
+            }
             result => result,
         }
     }
@@ -83,14 +85,14 @@ impl File {
     /// bytes: fewer only at the end of the file. `None` if `offset` or `out` would split a chunk.
     ///
     /// # Errors
-    /// As `open_range`, and `Damaged` if the stored length is wrong; the content of `out` is then
+    /// As `decrypt_range`, and `Damaged` if the stored length is wrong; the content of `out` is then
     /// unspecified.
     pub fn read_whole_chunks(&self, offset: u64, out: &mut [u8]) -> Result<Option<usize>> {
         let cut = !offset.is_multiple_of(layout::CHUNK) || !out.len().is_multiple_of(CHUNK);
         if cut {
             return Ok(None);
         }
-        self.settled(|| self.read_whole(offset, out)).map(Some)
+        self.retry_under_lease(|| self.read_whole(offset, out)).map(Some)
     }
 
     fn read_whole(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
@@ -113,7 +115,7 @@ impl File {
 
     /// Opens a range. With the lock released, a chunk may be overwritten while it is read; it then does
     /// not verify.
-    fn try_open_range(&self, chunks: ChunkRange, lock: Lock) -> Result<PlainRange> {
+    fn try_decrypt_range(&self, chunks: ChunkRange, lock: Lock) -> Result<PlainRange> {
         // Get the buffers first: no thread should lock a file while it waits for memory.
         let (mut content, spare) = self.buffers_for((chunks.end - chunks.start) as usize * CHUNK);
         let mut found = self.find(&chunks, &mut content, lock)?;
@@ -153,7 +155,7 @@ impl File {
         let Parts { stored, zeros, buffered } = &found.parts;
         if let Some(identity) = &found.identity {
             // Buffered chunks are in place already.
-            self.open_in_place(&identity.keys.chunk, stored, content, !buffered.is_empty())?;
+            self.decrypt_in_place(&identity.keys.chunk, stored, content, !buffered.is_empty())?;
         }
         fill_zeros(found.first, zeros, content);
         Ok(())

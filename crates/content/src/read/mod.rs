@@ -52,7 +52,7 @@ impl File {
         give: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
         let mut give = Some(give);
-        self.settled(|| self.try_read_to(offset, len, small, &mut give))
+        self.retry_under_lease(|| self.try_read_to(offset, len, small, &mut give))
     }
 
     /// Calls `give` only on success.
@@ -69,7 +69,7 @@ impl File {
         match &request.windows[..] {
             [] => {}
             [window] if window.chunks.start <= chunks.start && chunks.end <= window.chunks.end => {
-                let opened = window.content(|chunks| self.open_range(chunks));
+                let opened = window.content(|chunks| self.decrypt_range(chunks));
                 if let Some(opened) = opened.filter(|opened| is_of(opened, request.content)) {
                     return Ok(give(opened.part(offset, len)));
                 }
@@ -77,14 +77,14 @@ impl File {
             some => {
                 // Open the windows first, so that no thread holds a buffer while it waits for threads
                 // that need one.
-                some.iter().for_each(|window| drop(window.content(|chunks| self.open_range(chunks))));
+                some.iter().for_each(|window| drop(window.content(|chunks| self.decrypt_range(chunks))));
                 let mut gathered = self.context.router.buffers.get(len);
                 let read = self.gather(&request, &mut gathered)?;
                 return Ok(give(&gathered[..read]));
             }
         }
         if len > SMALL {
-            let opened = self.open_range(chunks)?;
+            let opened = self.decrypt_range(chunks)?;
             return Ok(give(opened.part(offset, len)));
         }
         if small.capacity() < len {
@@ -103,7 +103,7 @@ impl File {
         for window in windows {
             let from = (window.chunks.start * layout::CHUNK).clamp(bytes.start, bytes.end);
             let before = (from - bytes.start) as usize;
-            let Some(opened) = window.content(|chunks| self.open_range(chunks)) else { continue };
+            let Some(opened) = window.content(|chunks| self.decrypt_range(chunks)) else { continue };
             if before < done || !is_of(&opened, *content) {
                 continue;
             }
@@ -123,7 +123,7 @@ impl File {
     /// # Errors
     /// As `read_to`; the content of `out` is then unspecified.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.settled(|| self.try_read(offset, out))
+        self.retry_under_lease(|| self.try_read(offset, out))
     }
 
     fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
@@ -152,7 +152,7 @@ impl File {
             if at >= end {
                 break;
             }
-            let opened = self.open_range(at / layout::CHUNK..layout::chunks(end))?;
+            let opened = self.decrypt_range(at / layout::CHUNK..layout::chunks(end))?;
             let part = opened.part(at, (end - at) as usize);
             if part.is_empty() {
                 break; // Truncated meanwhile.

@@ -48,7 +48,7 @@ impl File {
         let found = self.ahead.lock().note(bytes.clone(), size, content);
         for window in found.begun {
             let file = self.clone();
-            self.context.background.run(move || window.open(|chunks| file.open_range(chunks)));
+            self.context.background.run(move || window.open(|chunks| file.decrypt_range(chunks)));
         }
         let mut windows = found.windows;
         windows.sort_unstable_by_key(|window| window.chunks.start);

@@ -40,7 +40,7 @@ impl File {
     pub(crate) fn read_loaded(&self, st: &State, offset: u64, out: &mut [u8]) -> Result<()> {
         let mut wanted = Vec::new();
         self.read_unstored(st, offset, out, &mut wanted)?;
-        self.open_wanted(st, &mut wanted)
+        self.decrypt_wanted(st, &mut wanted)
     }
 
     /// Reads the bytes that are not in the store, and adds the stored chunks to `wanted`.
@@ -67,10 +67,10 @@ impl File {
     }
 
     /// Opens chunks of the flushed version.
-    pub(super) fn open_wanted(&self, st: &State, wanted: &mut [Wanted]) -> Result<()> {
+    pub(super) fn decrypt_wanted(&self, st: &State, wanted: &mut [Wanted]) -> Result<()> {
         match &st.stored.identity {
             Some(identity) if !wanted.is_empty() => {
-                self.open_chunks(st.stored.tree.size(), &identity.keys.chunk, wanted)
+                self.decrypt_chunks(st.stored.tree.size(), &identity.keys.chunk, wanted)
             }
             Some(_) | None => Ok(()),
         }
@@ -81,7 +81,7 @@ impl File {
     /// # Errors
     /// `Damaged` if one of them does not authenticate; no plaintext is returned then. Otherwise the
     /// store's.
-    fn open_chunks(&self, size: u64, keys: &ChunkKeys, wanted: &mut [Wanted]) -> Result<()> {
+    fn decrypt_chunks(&self, size: u64, keys: &ChunkKeys, wanted: &mut [Wanted]) -> Result<()> {
         // Chunks that are wanted only in part are opened in separate buffers. Bytes past a chunk's end
         // are zeros, in case the last chunk has grown.
         let len = |one: &Wanted| layout::chunk_len(size, one.index);
@@ -104,7 +104,7 @@ impl File {
         }
         let bytes = chunks.iter().map(|chunk| chunk.data.len()).sum();
         let router = &self.context.router;
-        let opened = metrics::measure(Activity::Single, bytes, || router.open_few(keys, &mut chunks));
+        let opened = metrics::measure(Activity::Single, bytes, || router.decrypt_few(keys, &mut chunks));
         if let Err(place) = opened {
             let index = chunks[place].id.index;
             chunks.iter_mut().for_each(|chunk| chunk.data.fill(0));

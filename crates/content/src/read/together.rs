@@ -72,7 +72,7 @@ impl File {
             let len = read.len(&st);
             self.read_unstored(&st, read.offset, &mut read.out[..len], &mut wanted)
         });
-        if look.and_then(|()| self.open_wanted(&st, &mut wanted)).is_ok() {
+        if look.and_then(|()| self.decrypt_wanted(&st, &mut wanted)).is_ok() {
             easy.iter_mut().for_each(|(done, read)| **done = Some(Ok(read.len(&st))));
         }
     }

@@ -2,7 +2,7 @@
 //! of a file whose slots do not all fit in memory would block one another.
 //!
 //! Every reader sees these slots as part of the tree. A thread that gets exclusive access merges them
-//! first ([`Tree::take_in`]), so a change never misses one.
+//! first ([`Tree::merge_loaded_leaves`]), so a change never misses one.
 
 use super::{FANOUT, Leaf, Source, Tree, digests_of};
 use format::{
@@ -85,7 +85,7 @@ impl Tree {
     }
 
     /// Merges the leaves that readers loaded.
-    pub(crate) fn take_in(&mut self) {
+    pub(crate) fn merge_loaded_leaves(&mut self) {
         let Beside { leaves, taken } = &mut self.beside;
         if std::mem::take(taken.get_mut()) > 0 {
             let places = leaves.get_mut().into_iter().flat_map(|places| places.iter_mut());

@@ -38,7 +38,7 @@ impl File {
     /// # Errors
     /// `NoData` past the end, or if there is no more data.
     pub fn seek(&self, offset: u64, data: bool) -> Result<u64> {
-        self.settled(|| self.try_seek(offset, data))
+        self.retry_under_lease(|| self.try_seek(offset, data))
     }
 
     /// Like `seek`, for a file treated as data throughout.

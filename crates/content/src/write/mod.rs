@@ -30,7 +30,7 @@ impl File {
         let mut st = self.state_to_change()?;
         self.renew(&mut st)?;
         let written = self.write_locked(&mut st, offset, data, Times::note_write);
-        self.suspecting(&mut st, written)
+        self.recheck_lease_on_error(&mut st, written)
     }
 
     /// Like `write`, for data that the kernel gathered and writes later. The kernel sends the modification
@@ -50,7 +50,7 @@ impl File {
         if put.is_ok() {
             st.dirty.gaps.fill(&written);
         }
-        self.suspecting(&mut st, put)
+        self.recheck_lease_on_error(&mut st, put)
     }
 
     /// Writes all of `data` at the end of the file, and returns its offset.
@@ -63,7 +63,7 @@ impl File {
         self.renew(&mut st)?;
         let offset = st.dirty.size;
         let written = self.write_locked(&mut st, offset, data, Times::note_write);
-        self.suspecting(&mut st, written).map(|()| offset)
+        self.recheck_lease_on_error(&mut st, written).map(|()| offset)
     }
 
     fn write_locked(

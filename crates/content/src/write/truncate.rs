@@ -16,7 +16,7 @@ impl File {
         let mut st = self.state_to_change()?;
         self.renew(&mut st)?;
         let resized = self.resize(&mut st, size);
-        self.suspecting(&mut st, resized)
+        self.recheck_lease_on_error(&mut st, resized)
     }
 
     fn resize(&self, st: &mut State, size: u64) -> Result<()> {
