@@ -58,9 +58,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// A mount, and its state if known: see [`locking::state`].
-type Mounted<'a> = Option<(&'a Mount, Option<&'a str>)>;
+type MountState<'a> = Option<(&'a Mount, Option<&'a str>)>;
 
-fn info_json(config: &VaultConfig, mounted: Mounted) -> Value {
+fn info_json(config: &VaultConfig, mounted: MountState) -> Value {
     let settings = config.settings();
     let state = mounted.and_then(|(_, state)| state);
     let mut value = json!({
@@ -81,7 +81,7 @@ fn info_json(config: &VaultConfig, mounted: Mounted) -> Value {
     value
 }
 
-fn info_text(config: &VaultConfig, mounted: Mounted) -> String {
+fn info_text(config: &VaultConfig, mounted: MountState) -> String {
     let settings = config.settings();
     let rotation =
         if config.is_rotating() { "rotation   under way: some of it is under the former key\n" } else { "" };

@@ -22,24 +22,24 @@ const SYSLOG: &str = "/dev/log";
 /// The facility "daemon" of RFC 5424, shifted into place.
 const FACILITY: u8 = 3 << 3;
 
-enum Sink {
+enum LogSink {
     StandardError,
     File(File),
     Syslog(UnixDatagram),
 }
 
-struct Logger(Sink);
+struct Logger(LogSink);
 
 /// Logs warnings to standard error from now on.
 pub fn to_standard_error() {
-    install(Sink::StandardError, LevelFilter::Warn);
+    install(LogSink::StandardError, LevelFilter::Warn);
 }
 
 /// Logs to `file` if given and usable, else to standard error. Returns whether the log is a file.
 pub fn in_foreground(file: Option<&Path>, links: Links) -> bool {
     let file = named(file, links, "standard error");
     let is_file = file.is_some();
-    install(file.unwrap_or(Sink::StandardError), LevelFilter::Info);
+    install(file.unwrap_or(LogSink::StandardError), LevelFilter::Info);
     is_file
 }
 
@@ -54,10 +54,10 @@ pub fn in_background(file: Option<&Path>, links: Links) {
 }
 
 /// The default log of a mount in the background.
-fn usual() -> Result<Sink, String> {
+fn usual() -> Result<LogSink, String> {
     match syslog() {
-        Some(socket) => Ok(Sink::Syslog(socket)),
-        None => state_file().and_then(|path| open(&path, Links::of_caller())).map(Sink::File),
+        Some(socket) => Ok(LogSink::Syslog(socket)),
+        None => state_file().and_then(|path| open(&path, Links::of_caller())).map(LogSink::File),
     }
 }
 
@@ -70,13 +70,13 @@ pub fn try_usual() -> Result<(), String> {
 }
 
 /// Opens the file that the user named. If that fails, reports it and names the log used `instead`.
-fn named(file: Option<&Path>, links: Links, instead: &str) -> Option<Sink> {
+fn named(file: Option<&Path>, links: Links, instead: &str) -> Option<LogSink> {
     let opened = open(file?, links);
-    opened.inspect_err(|e| note(format_args!("{e}: {instead} is used instead"))).ok().map(Sink::File)
+    opened.inspect_err(|e| note(format_args!("{e}: {instead} is used instead"))).ok().map(LogSink::File)
 }
 
 /// Installs the logger. Only the first call has an effect.
-fn install(sink: Sink, level: LevelFilter) {
+fn install(sink: LogSink, level: LevelFilter) {
     static LOGGER: OnceLock<Logger> = OnceLock::new();
     if log::set_logger(LOGGER.get_or_init(|| Logger(sink))).is_ok() {
         log::set_max_level(level);
@@ -123,13 +123,13 @@ impl Log for Logger {
         // A file name with a line break must not forge a log line.
         let (pid, text) = (std::process::id(), printable(&record.args().to_string()));
         let _ = match &self.0 {
-            Sink::StandardError => writeln!(std::io::stderr(), "warpcrypt: {text}"),
-            Sink::File(file) => {
+            LogSink::StandardError => writeln!(std::io::stderr(), "warpcrypt: {text}"),
+            LogSink::File(file) => {
                 let line =
                     format!("{} warpcrypt[{pid}] {}: {text}\n", utc(SystemTime::now()), record.level());
                 (&mut &*file).write_all(line.as_bytes())
             }
-            Sink::Syslog(socket) => {
+            LogSink::Syslog(socket) => {
                 let priority = FACILITY | severity(record.level());
                 socket.send(format!("<{priority}>warpcrypt[{pid}]: {text}").as_bytes()).map(|_| ())
             }

@@ -63,7 +63,7 @@ pub fn run(args: &RotateArgs) -> Outcome {
 fn here(
     args: &RotateArgs,
     vault: &Arc<Vault>,
-    prepare: impl FnOnce() -> Outcome<New>,
+    prepare: impl FnOnce() -> Outcome<NewMaster>,
     interrupt: &Interrupt,
 ) -> Outcome {
     if vault.is_rotating() {
@@ -86,7 +86,7 @@ fn here(
 fn in_mount(
     args: &RotateArgs,
     unlock: &Unlock,
-    prepare: impl FnOnce() -> Outcome<New>,
+    prepare: impl FnOnce() -> Outcome<NewMaster>,
     interrupt: &Interrupt,
 ) -> Outcome {
     let mount = locking::find_for_key(&args.vault)?;
@@ -146,14 +146,14 @@ fn require_writer(mount: &Mount, vault: &Path) -> Outcome {
 }
 
 /// A new master key and the configuration for it, which is not written yet.
-struct New {
+struct NewMaster {
     config: VaultConfig,
     master: Secret<32>,
     former: Secret<32>,
     alone: ConfigLock,
 }
 
-impl New {
+impl NewMaster {
     /// Adds to the configuration the list of everything that remains accepted under the former key.
     fn list(&mut self, vault: &Vault, interrupt: &Interrupt) -> Outcome {
         let late = Late::start();
@@ -177,7 +177,7 @@ impl New {
         }
     }
 
-    /// As [`New::list`], for a vault whose mount is locked. Opens the vault read-only, so that nothing
+    /// As [`NewMaster::list`], for a vault whose mount is locked. Opens the vault read-only, so that nothing
     /// in it changes.
     fn list_beside_mount(&mut self, vault: &Path, unlock: &Unlock, interrupt: &Interrupt) -> Outcome {
         let options = OpenOptions { read_only: true, engine: EngineChoice::Cpu, ..OpenOptions::default() };
@@ -192,7 +192,7 @@ impl New {
 
 /// Creates a new master key that opens with `chosen`. Derives keys before locking the configuration, as
 /// [`vaults::change`] does.
-fn prepare(args: &RotateArgs, unlock: &Unlock, chosen: &Unlock, interrupt: &Interrupt) -> Outcome<New> {
+fn prepare(args: &RotateArgs, unlock: &Unlock, chosen: &Unlock, interrupt: &Interrupt) -> Outcome<NewMaster> {
     let _spinner = Spinner::start("making a new key");
     loop {
         let (present, opened, former) = Vault::unlock_config(&args.vault, unlock).map_err(vaults::explain)?;
@@ -207,7 +207,7 @@ fn prepare(args: &RotateArgs, unlock: &Unlock, chosen: &Unlock, interrupt: &Inte
         interrupt.check()?;
         let alone = Vault::lock_config(&args.vault).map_err(vaults::explain)?;
         if alone.is_still(&args.vault, &present, &former).map_err(vaults::explain)? {
-            return Ok(New { config, master, former, alone });
+            return Ok(NewMaster { config, master, former, alone });
         }
     }
 }

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 /// The byte that Ctrl-C sends while the terminal does not turn it into a signal.
 const CTRL_C: u8 = 3;
-/// The error by which [`Keys`] reports Ctrl-C to [`ask`]. No terminal fails with this error.
+/// The error by which [`TypedBytes`] reports Ctrl-C to [`ask`]. No terminal fails with this error.
 const CANCELLED: io::ErrorKind = io::ErrorKind::ConnectionAborted;
 
 /// Shows `text` and reads a line. After Ctrl-C, the terminal is restored before the program ends.
@@ -30,7 +30,7 @@ pub fn ask(text: &str) -> Outcome<Zeroizing<String>> {
         )
     })?;
     let failed = |e: io::Error| Failure::plain(Code::Failed, format!("the terminal: {e}"));
-    let keys = Keys(terminal.try_clone().map_err(failed)?);
+    let keys = TypedBytes(terminal.try_clone().map_err(failed)?);
     let quiet = Quiet::begin(&terminal).map_err(failed)?;
     say(&terminal, text);
     let config = ConfigBuilder::new().input_reader(keys).output_discard().build();
@@ -62,9 +62,9 @@ fn say(mut terminal: &File, text: &str) {
 
 /// The typed bytes. Fails at Ctrl-C, because rpassword would raise a signal and leave the terminal
 /// without echo.
-struct Keys(File);
+struct TypedBytes(File);
 
-impl Read for Keys {
+impl Read for TypedBytes {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let len = self.0.read(buf)?;
         if buf[..len].contains(&CTRL_C) { Err(CANCELLED.into()) } else { Ok(len) }

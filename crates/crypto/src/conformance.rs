@@ -15,7 +15,7 @@ use super::{
 /// An implementation of the permutation, with its name.
 type Permutation = (&'static str, fn(&mut State, Rounds));
 /// A way to compute a MAC over a message, with its name.
-type Mac = (&'static str, fn(&MacKey, &[u8]) -> [u8; 16]);
+type MacVariant = (&'static str, fn(&MacKey, &[u8]) -> [u8; 16]);
 
 /// All permutations that this machine can run.
 fn permutations() -> Vec<Permutation> {
@@ -38,7 +38,7 @@ fn permutations() -> Vec<Permutation> {
 }
 
 /// All ways to compute a MAC.
-fn macs() -> Vec<Mac> {
+fn macs() -> Vec<MacVariant> {
     vec![
         ("whole", |key, message| key.tag(&[message])),
         ("in two parts", |key, message| {

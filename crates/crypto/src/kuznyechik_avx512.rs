@@ -23,7 +23,7 @@ const BLOCKS: usize = 64;
 /// Vector `i` contains byte `i` of every block. Block `4 * i + l` is at byte `16 * l + i` of each vector.
 type Planes = [__m512i; 16];
 /// A substitution table, in the order of its index.
-type Table = [__m512i; 4];
+type SubstitutionTable = [__m512i; 4];
 
 /// Offset of each block from the first one, added to the last byte of the counter block.
 const STEPS: [u8; BLOCKS] = {
@@ -190,7 +190,7 @@ pub(super) fn ctr(keys: &Keys, counter: &[u8; BLOCK], text: Text<'_>) {
 /// The first round of a block, without the contribution of its last byte; the same for all blocks.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
-fn first_round(keys: &Keys, block: &[u8; BLOCK], table: &Table) -> Planes {
+fn first_round(keys: &Keys, block: &[u8; BLOCK], table: &SubstitutionTable) -> Planes {
     let mut state: Planes =
         std::array::from_fn(|i| substitute(_mm512_set1_epi8((block[i] ^ keys.first[i]) as i8), table));
     state[15] = _mm512_setzero_si512();
@@ -247,14 +247,14 @@ fn each_group(blocks: &mut [[u8; BLOCK]], mut work: impl FnMut(&mut [[u8; 64]; 1
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn table(substitution: &[u8; 256]) -> Table {
+fn table(substitution: &[u8; 256]) -> SubstitutionTable {
     let (quarters, _) = substitution.as_chunks::<64>();
     std::array::from_fn(|i| load_512(&quarters[i]))
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-fn substitute(bytes: __m512i, table: &Table) -> __m512i {
+fn substitute(bytes: __m512i, table: &SubstitutionTable) -> __m512i {
     let low = _mm512_permutex2var_epi8(table[0], bytes, table[1]);
     let high = _mm512_permutex2var_epi8(table[2], bytes, table[3]);
     _mm512_mask_blend_epi8(_mm512_movepi8_mask(bytes), low, high)
@@ -262,7 +262,7 @@ fn substitute(bytes: __m512i, table: &Table) -> __m512i {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-fn substitute_all(state: &mut Planes, table: &Table) {
+fn substitute_all(state: &mut Planes, table: &SubstitutionTable) {
     for plane in state {
         *plane = substitute(*plane, table);
     }

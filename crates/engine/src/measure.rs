@@ -104,9 +104,9 @@ mod tests {
     use super::*;
 
     /// Counts the runs of each size and does nothing.
-    struct Counting(parking_lot::Mutex<Vec<usize>>);
+    struct CountingEngine(parking_lot::Mutex<Vec<usize>>);
 
-    impl Engine for Counting {
+    impl Engine for CountingEngine {
         fn name(&self) -> &str {
             "counting"
         }
@@ -123,7 +123,7 @@ mod tests {
         // On a busy machine even nothing may take long.
         let start = Instant::now();
         for function in Function::all() {
-            let engine = Counting(parking_lot::Mutex::default());
+            let engine = CountingEngine(parking_lot::Mutex::default());
             let curve = curve_by(|| start, &engine, &cpu, function, &pool).expect("it runs");
             let sizes = POWERS.map(|power| 1 << power);
             assert!(curve.points.iter().map(|point| point.0).eq(sizes.clone()));

@@ -14,7 +14,7 @@ use std::{
 };
 
 /// Work that the caller and every helper run once; the closure itself divides up the parts.
-type Work<'a> = dyn Fn() + Sync + 'a;
+type PoolWork<'a> = dyn Fn() + Sync + 'a;
 
 /// Some of the work panicked. The state of its parts is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) struct Panicked;
 /// Threads that wait for work. They end when the pool is dropped.
 pub(super) struct Pool {
     /// `None` only while the pool is being dropped.
-    calls: Option<Sender<Arc<Call>>>,
+    calls: Option<Sender<Arc<SharedCall>>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -45,8 +45,8 @@ impl Pool {
     ///
     /// # Errors
     /// `Panicked` if any of the runs did.
-    pub(super) fn run(&self, helpers: usize, work: &Work<'_>) -> Result<(), Panicked> {
-        let call = Arc::new(Call::new(work));
+    pub(super) fn run(&self, helpers: usize, work: &PoolWork<'_>) -> Result<(), Panicked> {
+        let call = Arc::new(SharedCall::new(work));
         // From here on, nothing may leave this function before `close` has returned.
         if let Some(calls) = &self.calls {
             (0..helpers.min(self.helpers())).for_each(|_| drop(calls.send(call.clone())));
@@ -67,35 +67,35 @@ impl Drop for Pool {
     }
 }
 
-fn start(number: usize, calls: Receiver<Arc<Call>>) -> Option<JoinHandle<()>> {
+fn start(number: usize, calls: Receiver<Arc<SharedCall>>) -> Option<JoinHandle<()>> {
     let thread = thread::Builder::new().name(format!("engine-{number}"));
     let spawned = thread.spawn(move || calls.iter().for_each(|call| call.help()));
     spawned.inspect_err(|cause| log::warn!("engine thread {number} could not be started: {cause}")).ok()
 }
 
 /// One caller's work, as its helpers see it.
-struct Call {
-    /// The caller's closure. Only a helper counted in `State::inside` may use it. The caller leaves
+struct SharedCall {
+    /// The caller's closure. Only a helper counted in `CallState::inside` may use it. The caller leaves
     /// `Pool::run` only after `close`; from then on no helper is counted, and none can enter.
-    work: &'static Work<'static>,
-    state: Mutex<State>,
+    work: &'static PoolWork<'static>,
+    state: Mutex<CallState>,
     left: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct CallState {
     closed: bool,
     inside: usize,
     panicked: bool,
 }
 
-impl Call {
-    fn new(work: &Work<'_>) -> Self {
+impl SharedCall {
+    fn new(work: &PoolWork<'_>) -> Self {
         // SAFETY: only the lifetime changes. The reference is used only in `help`, between entering and
         // leaving. `close` stops further entries and waits for every helper to leave, and `Pool::run` calls
         // it before the borrow of `work` ends, even on a panic.
-        let work = unsafe { std::mem::transmute::<&Work<'_>, &'static Work<'static>>(work) };
-        Call { work, state: Mutex::default(), left: Condvar::new() }
+        let work = unsafe { std::mem::transmute::<&PoolWork<'_>, &'static PoolWork<'static>>(work) };
+        SharedCall { work, state: Mutex::default(), left: Condvar::new() }
     }
 
     /// A helper's run. Does nothing if the caller has already returned.

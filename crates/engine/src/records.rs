@@ -61,7 +61,7 @@ impl Key {
         let mut all = read();
         let mut own = match all.iter().position(|kept| kept.key == *self) {
             Some(place) => all.remove(place),
-            None => Kept { key: self.clone(), profile: Profile::new() },
+            None => KeptRecord { key: self.clone(), profile: Profile::new() },
         };
         own.profile.put(function, curve);
         all.insert(0, own);
@@ -81,7 +81,7 @@ fn processor() -> String {
 
 /// An entry of the file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct KeptRecord {
     key: Key,
     profile: Profile,
 }
@@ -128,8 +128,8 @@ fn require_own(dir: &OwnedFd) -> io::Result<()> {
     if own { Ok(()) } else { Err(Errno::ACCESS.into()) }
 }
 
-fn read() -> Vec<Kept> {
-    let kept = || serde_json::from_slice::<Vec<Kept>>(&content(&open_dir(false).ok()?).ok()?).ok();
+fn read() -> Vec<KeptRecord> {
+    let kept = || serde_json::from_slice::<Vec<KeptRecord>>(&content(&open_dir(false).ok()?).ok()?).ok();
     kept().unwrap_or_default().into_iter().filter(|kept| kept.profile.is_sound()).collect()
 }
 
@@ -141,7 +141,7 @@ fn content(dir: &OwnedFd) -> io::Result<Vec<u8>> {
 }
 
 /// Replaces the file atomically, so that a reader never sees a partial one.
-fn write(kept: &[Kept]) -> io::Result<()> {
+fn write(kept: &[KeptRecord]) -> io::Result<()> {
     let dir = open_dir(true)?;
     let temporary = format!("engines.{}", std::process::id());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;

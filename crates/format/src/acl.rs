@@ -14,7 +14,7 @@ const MOST: usize = (65_536 - 4) / ENTRY;
 
 /// The subject of an entry. The variants are in the order of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Tag {
+enum AclTag {
     Owner,
     User(u32),
     OwningGroup,
@@ -23,34 +23,34 @@ enum Tag {
     Others,
 }
 
-impl Tag {
+impl AclTag {
     fn decode(tag: u16, id: u32) -> Option<Self> {
         match tag {
-            0x01 => Some(Tag::Owner),
-            0x02 => Some(Tag::User(id)),
-            0x04 => Some(Tag::OwningGroup),
-            0x08 => Some(Tag::Group(id)),
-            0x10 => Some(Tag::Mask),
-            0x20 => Some(Tag::Others),
+            0x01 => Some(AclTag::Owner),
+            0x02 => Some(AclTag::User(id)),
+            0x04 => Some(AclTag::OwningGroup),
+            0x08 => Some(AclTag::Group(id)),
+            0x10 => Some(AclTag::Mask),
+            0x20 => Some(AclTag::Others),
             _ => None,
         }
     }
 
     fn encode(self) -> (u16, u32) {
         match self {
-            Tag::Owner => (0x01, NO_ID),
-            Tag::User(id) => (0x02, id),
-            Tag::OwningGroup => (0x04, NO_ID),
-            Tag::Group(id) => (0x08, id),
-            Tag::Mask => (0x10, NO_ID),
-            Tag::Others => (0x20, NO_ID),
+            AclTag::Owner => (0x01, NO_ID),
+            AclTag::User(id) => (0x02, id),
+            AclTag::OwningGroup => (0x04, NO_ID),
+            AclTag::Group(id) => (0x08, id),
+            AclTag::Mask => (0x10, NO_ID),
+            AclTag::Others => (0x20, NO_ID),
         }
     }
 }
 
 /// An access control list: ordered entries, at least one each for owner, owning group and others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Acl(Vec<(Tag, u32)>);
+pub struct Acl(Vec<(AclTag, u32)>);
 
 impl Acl {
     /// Parses the binary form; `None` if it is not a valid list.
@@ -61,7 +61,7 @@ impl Acl {
             return None;
         }
         let entry = |[a, b, c, d, id @ ..]: &[u8; ENTRY]| {
-            let tag = Tag::decode(u16::from_le_bytes([*a, *b]), u32::from_le_bytes(*id))?;
+            let tag = AclTag::decode(u16::from_le_bytes([*a, *b]), u32::from_le_bytes(*id))?;
             let rights = u16::from_le_bytes([*c, *d]);
             (rights <= 7).then_some((tag, rights.into()))
         };
@@ -84,10 +84,10 @@ impl Acl {
     /// Whether entries are unique and in order, and no required entry is missing.
     fn is_valid(&self) -> bool {
         let has = |tag| self.0.iter().any(|(other, _)| *other == tag);
-        let named = self.0.iter().any(|(tag, _)| matches!(tag, Tag::User(_) | Tag::Group(_)));
+        let named = self.0.iter().any(|(tag, _)| matches!(tag, AclTag::User(_) | AclTag::Group(_)));
         self.0.is_sorted_by(|(a, _), (b, _)| a < b)
-            && [Tag::Owner, Tag::OwningGroup, Tag::Others].into_iter().all(has)
-            && (has(Tag::Mask) || !named)
+            && [AclTag::Owner, AclTag::OwningGroup, AclTag::Others].into_iter().all(has)
+            && (has(AclTag::Mask) || !named)
     }
 
     /// Whether the list is equivalent to a mode.
@@ -106,7 +106,7 @@ impl Acl {
     /// permissions of the owning group.
     pub fn mode_alone(&self) -> u32 {
         let rights = |wanted| self.0.iter().find(|(tag, _)| *tag == wanted).map_or(7, |(_, rights)| *rights);
-        self.mode() & !0o070 | (rights(Tag::OwningGroup) & rights(Tag::Mask)) << 3
+        self.mode() & !0o070 | (rights(AclTag::OwningGroup) & rights(AclTag::Mask)) << 3
     }
 
     /// The list after chmod(2) to this mode.
@@ -126,14 +126,14 @@ impl Acl {
 
     /// Position of an entry's permissions in a mode; `None` if a mode does not contain them. The group
     /// bits of a mode belong to the mask, if there is one.
-    fn shift(&self, tag: Tag) -> Option<u32> {
-        let masked = self.0.iter().any(|(tag, _)| *tag == Tag::Mask);
+    fn shift(&self, tag: AclTag) -> Option<u32> {
+        let masked = self.0.iter().any(|(tag, _)| *tag == AclTag::Mask);
         match tag {
-            Tag::Owner => Some(6),
-            Tag::OwningGroup if !masked => Some(3),
-            Tag::Mask => Some(3),
-            Tag::Others => Some(0),
-            Tag::OwningGroup | Tag::User(_) | Tag::Group(_) => None,
+            AclTag::Owner => Some(6),
+            AclTag::OwningGroup if !masked => Some(3),
+            AclTag::Mask => Some(3),
+            AclTag::Others => Some(0),
+            AclTag::OwningGroup | AclTag::User(_) | AclTag::Group(_) => None,
         }
     }
 }
@@ -143,13 +143,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn acl(entries: &[(Tag, u32)]) -> Acl {
+    fn acl(entries: &[(AclTag, u32)]) -> Acl {
         Acl(entries.to_vec())
     }
 
     /// As set by setfacl(1): u::rw-, u:1000:r-x, g::r--, m::rwx, o::---.
     fn extended() -> Acl {
-        acl(&[(Tag::Owner, 6), (Tag::User(1000), 5), (Tag::OwningGroup, 4), (Tag::Mask, 7), (Tag::Others, 0)])
+        acl(&[
+            (AclTag::Owner, 6),
+            (AclTag::User(1000), 5),
+            (AclTag::OwningGroup, 4),
+            (AclTag::Mask, 7),
+            (AclTag::Others, 0),
+        ])
     }
 
     #[test]
@@ -168,8 +174,8 @@ mod tests {
         assert!(!extended().is_mode());
         let changed = extended().with_mode(0o751);
         assert_eq!(changed.mode(), 0o751);
-        assert_eq!(changed.0[2], (Tag::OwningGroup, 4), "the group's own entry stays");
-        let small = acl(&[(Tag::Owner, 7), (Tag::OwningGroup, 5), (Tag::Others, 1)]);
+        assert_eq!(changed.0[2], (AclTag::OwningGroup, 4), "the group's own entry stays");
+        let small = acl(&[(AclTag::Owner, 7), (AclTag::OwningGroup, 5), (AclTag::Others, 1)]);
         assert!(small.is_mode());
         assert_eq!((small.mode(), small.with_mode(0o640).mode()), (0o751, 0o640));
     }
@@ -178,18 +184,18 @@ mod tests {
     fn what_is_made_has_no_more_than_both_allow() {
         let made = extended().inherited(0o644);
         assert_eq!(made.mode(), 0o640);
-        assert_eq!(made.0[1], (Tag::User(1000), 5));
+        assert_eq!(made.0[1], (AclTag::User(1000), 5));
     }
 
     #[test]
     fn lists_that_are_not_valid_are_refused() {
-        let three = [(Tag::Owner, 7), (Tag::OwningGroup, 5), (Tag::Others, 1)];
+        let three = [(AclTag::Owner, 7), (AclTag::OwningGroup, 5), (AclTag::Others, 1)];
         for bad in [
             acl(&three[..2]),
             acl(&[three[0], three[0], three[1], three[2]]),
             acl(&[three[1], three[0], three[2]]),
-            acl(&[three[0], (Tag::User(1), 7), three[1], three[2]]),
-            acl(&[three[0], three[1], (Tag::Group(2), 8), (Tag::Mask, 7), three[2]]),
+            acl(&[three[0], (AclTag::User(1), 7), three[1], three[2]]),
+            acl(&[three[0], three[1], (AclTag::Group(2), 8), (AclTag::Mask, 7), three[2]]),
             acl(&[]),
         ] {
             assert_eq!(Acl::parse(&bad.encode()), None, "{bad:?}");

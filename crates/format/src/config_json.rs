@@ -22,7 +22,7 @@ struct Probe {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Text {
+struct ConfigText {
     format: u32,
     vault_id: Hex<VAULT_ID>,
     generation: u64,
@@ -80,7 +80,7 @@ impl VaultConfig {
             return Err(ConfigError::UnknownVersion(probe.format));
         }
         let value: Value = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
-        let text: Text = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
+        let text: ConfigText = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
         let settings = Settings {
             cipher: by_name("cipher", &text.cipher, &Cipher::ALL, Cipher::name)?,
             integrity: by_name("integrity", &text.integrity, &Integrity::ALL, Integrity::name)?,
@@ -106,21 +106,21 @@ impl VaultConfig {
         check_generations(&config)?;
         // Compare with the form that would be written: serde also accepts an array in place of an
         // object, and null for a missing label.
-        let same = serde_json::to_value(Text::from(&config)).is_ok_and(|written| written == value);
+        let same = serde_json::to_value(ConfigText::from(&config)).is_ok_and(|written| written == value);
         if same { Ok(config) } else { Err(damaged("fields are not in the form that they have".to_owned())) }
     }
 
     /// The JSON text to store.
     pub fn to_json(&self) -> String {
         // invariant: strings, numbers and lists of them always serialise
-        let json = serde_json::to_string_pretty(&Text::from(self)).expect("plain data"); // invariant: string keys
+        let json = serde_json::to_string_pretty(&ConfigText::from(self)).expect("plain data"); // invariant: string keys
         json + "\n"
     }
 }
 
-impl From<&VaultConfig> for Text {
+impl From<&VaultConfig> for ConfigText {
     fn from(config: &VaultConfig) -> Self {
-        Text {
+        ConfigText {
             format: VERSION,
             vault_id: Hex(config.id),
             generation: config.generation,

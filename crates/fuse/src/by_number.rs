@@ -37,7 +37,7 @@ impl ByNumber {
 const DEEPEST: usize = 256;
 
 /// A directory in a search: its number, the open directory, and its subdirectories not yet visited.
-struct Level {
+struct LookupLevel {
     number: u64,
     dir: Arc<Dir>,
     inner: Vec<(StoredName, u64)>,
@@ -162,7 +162,7 @@ impl Server {
     }
 
     /// Records the contents of a directory; `way` is the path to it.
-    fn level(&self, number: u64, dir: Arc<Dir>, wanted: u64, way: &[Level]) -> Result<Level> {
+    fn level(&self, number: u64, dir: Arc<Dir>, wanted: u64, way: &[LookupLevel]) -> Result<LookupLevel> {
         let mut inner = Vec::new();
         let device = self.vault.stat(Target::Dir(&dir))?.dev;
         let forgotten = &self.inodes.forgotten;
@@ -179,6 +179,6 @@ impl Server {
                 inner.push((stored, inode));
             }
         })?;
-        Ok(Level { number, dir, inner })
+        Ok(LookupLevel { number, dir, inner })
     }
 }

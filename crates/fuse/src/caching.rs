@@ -110,7 +110,7 @@ pub struct InUse {
     /// Whether the file was open with direct I/O since it last had no handle.
     had_direct_io: bool,
     /// Keeps the file open for an open request that was sent back for a new lookup.
-    sent_back: Option<Kept>,
+    sent_back: Option<KeptFile>,
     /// The file's size when a handle was last closed. The kernel relies on it.
     size_at_close: Option<u64>,
     /// Whether the size had changed in the store when the first of the open handles was opened.
@@ -119,9 +119,9 @@ pub struct InUse {
     salt: Option<u64>,
 }
 
-struct Kept(Arc<OpenFile>);
+struct KeptFile(Arc<OpenFile>);
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for KeptFile {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.debug_tuple("Kept").field(&self.0.key).finish()
     }
@@ -131,7 +131,7 @@ impl InUse {
     /// Keeps `file` open while its open request is sent back to be retried. False if one was sent back
     /// already.
     pub fn send_back(&mut self, file: &Arc<OpenFile>) -> bool {
-        self.sent_back.replace(Kept(file.clone())).is_none()
+        self.sent_back.replace(KeptFile(file.clone())).is_none()
     }
 
     /// Called when an open request succeeds. Returns whether it was sent back before.

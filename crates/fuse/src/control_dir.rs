@@ -97,7 +97,7 @@ impl ControlDir {
         // Readable, so that it can be locked.
         let dir = openat(&self.0, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let listener = {
-            let _lock = Lock::take(&dir)?;
+            let _lock = DirLock::take(&dir)?;
             match unlinkat(&dir, &name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(e) => return Err(e.into()),
@@ -111,7 +111,7 @@ impl ControlDir {
 
 impl Drop for SocketName {
     fn drop(&mut self) {
-        let Ok(_lock) = Lock::take(&self.dir) else { return };
+        let Ok(_lock) = DirLock::take(&self.dir) else { return };
         if status(&self.dir, self.name.as_ref()).is_ok_and(|there| there.stx_ino == self.inode) {
             // If this fails, the next mount with this number replaces the socket.
             let _ = unlinkat(&self.dir, &self.name, AtFlags::empty());
@@ -270,16 +270,16 @@ fn through(node: &OwnedFd) -> PathBuf {
 }
 
 /// Held while names are added and removed. Processes of one user share it, each only briefly.
-struct Lock<'a>(&'a OwnedFd);
+struct DirLock<'a>(&'a OwnedFd);
 
-impl<'a> Lock<'a> {
+impl<'a> DirLock<'a> {
     fn take(dir: &'a OwnedFd) -> io::Result<Self> {
         flock(dir, FlockOperation::LockExclusive)?;
-        Ok(Lock(dir))
+        Ok(DirLock(dir))
     }
 }
 
-impl Drop for Lock<'_> {
+impl Drop for DirLock<'_> {
     fn drop(&mut self) {
         // Closing the descriptor also releases it.
         let _ = flock(self.0, FlockOperation::Unlock);

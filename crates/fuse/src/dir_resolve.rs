@@ -16,7 +16,7 @@ const DEPTH: usize = 100_000;
 pub const TRIES: usize = 8;
 
 /// A directory on the path.
-enum Step {
+enum ResolveStep {
     /// The kernel knows it.
     Known(Arc<Node>),
     /// Number of a directory that the kernel does not know.
@@ -72,17 +72,17 @@ impl Server {
             }
             let step = match self.inodes.get(at) {
                 Ok(node) if node.kind != Kind::Dir => return Err(errno::not_dir()),
-                Ok(node) => Step::Known(node),
-                Err(_) => Step::Forgotten(at),
+                Ok(node) => ResolveStep::Known(node),
+                Err(_) => ResolveStep::Forgotten(at),
             };
-            if let (Step::Known(node), true) = (&step, below.is_empty())
+            if let (ResolveStep::Known(node), true) = (&step, below.is_empty())
                 && let Some(pin) = node.names.read().pin()
             {
                 return Ok(Some(self.vault.gone_dir(pin)?));
             }
             at = match &step {
-                Step::Known(node) => node.names.read().any().ok_or_else(errno::no_entry)?.parent,
-                Step::Forgotten(number) => self.parent_of_forgotten(*number)?,
+                ResolveStep::Known(node) => node.names.read().any().ok_or_else(errno::no_entry)?.parent,
+                ResolveStep::Forgotten(number) => self.parent_of_forgotten(*number)?,
             };
             below.push(step);
             if below.len() > DEPTH {
@@ -91,12 +91,12 @@ impl Server {
         };
         for step in below.into_iter().rev() {
             let (number, opened) = match step {
-                Step::Known(node) => {
+                ResolveStep::Known(node) => {
                     let names = node.names.read();
                     let Some(name) = names.any().filter(|n| n.parent == at) else { return Ok(None) };
                     (node.number, self.open_inner(&dir, &name.stored, node.number, Some(&node))?)
                 }
-                Step::Forgotten(number) => {
+                ResolveStep::Forgotten(number) => {
                     let Some(name) = self.forgotten_child(&dir, number)? else { return Ok(None) };
                     (number, self.open_inner(&dir, &name, number, None)?)
                 }

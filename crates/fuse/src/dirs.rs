@@ -7,26 +7,26 @@ use vault::Dir;
 /// Divisor for the part of the table that is evicted at once when it is full.
 const EVICT: usize = 8;
 
-struct Open<D> {
+struct CachedDir<D> {
     dir: Arc<D>,
     used: u64,
 }
 
-struct Table<D> {
-    open: HashMap<u64, Open<D>>,
+struct DirTable<D> {
+    open: HashMap<u64, CachedDir<D>>,
     clock: u64,
 }
 
 /// Open directories by their node's number, with least recently used eviction.
 pub struct Dirs<D = Dir> {
-    table: Mutex<Table<D>>,
+    table: Mutex<DirTable<D>>,
     room: usize,
 }
 
 impl<D> Dirs<D> {
     /// Creates a cache for `room` directories, with a small minimum.
     pub fn new(room: usize) -> Self {
-        Dirs { table: Mutex::new(Table { open: HashMap::new(), clock: 0 }), room: room.max(EVICT) }
+        Dirs { table: Mutex::new(DirTable { open: HashMap::new(), clock: 0 }), room: room.max(EVICT) }
     }
 
     /// Looks up an open directory and marks it as used.
@@ -44,7 +44,7 @@ impl<D> Dirs<D> {
         let mut table = self.table.lock();
         table.clock += 1;
         let used = table.clock;
-        table.open.insert(number, Open { dir, used });
+        table.open.insert(number, CachedDir { dir, used });
         if table.open.len() > self.room {
             let mut ages: Vec<u64> = table.open.values().map(|o| o.used).collect();
             let place = self.room / EVICT;

@@ -12,16 +12,16 @@ use std::collections::HashMap;
 const MOST: usize = 1 << 20;
 
 #[derive(Default)]
-struct Places {
+struct KnownPlaces {
     /// Parent directory of each node, both by number.
     parents: HashMap<u64, u64>,
-    state: State,
+    state: SearchState,
     /// Whether the parent of some node is not recorded.
     lost: bool,
 }
 
 #[derive(Default, PartialEq, Eq)]
-enum State {
+enum SearchState {
     /// No request so far.
     #[default]
     Unused,
@@ -34,7 +34,7 @@ enum State {
 /// Locations of forgotten nodes.
 #[derive(Default)]
 pub struct Forgotten {
-    places: Mutex<Places>,
+    places: Mutex<KnownPlaces>,
     /// Held by the thread that searches the store.
     search: Mutex<()>,
 }
@@ -56,7 +56,7 @@ impl Forgotten {
         let places = self.places.lock();
         match places.parents.get(&number) {
             Some(parent) => Place::In(*parent),
-            None if places.state == State::Searched && !places.lost => Place::Nowhere,
+            None if places.state == SearchState::Searched && !places.lost => Place::Nowhere,
             None => Place::Unknown,
         }
     }
@@ -78,9 +78,10 @@ impl Forgotten {
             Place::Unknown => {}
             known => return Ok(known),
         }
-        *self.places.lock() = Places { state: State::Searching, lost: others, ..Places::default() };
+        *self.places.lock() =
+            KnownPlaces { state: SearchState::Searching, lost: others, ..KnownPlaces::default() };
         walk()?;
-        self.places.lock().state = State::Searched;
+        self.places.lock().state = SearchState::Searched;
         Ok(self.place(number))
     }
 
@@ -100,9 +101,11 @@ impl Forgotten {
         let mut places = self.places.lock();
         let has_room = places.parents.len() < MOST || places.parents.contains_key(&number);
         match places.state {
-            State::Unused => {}
-            State::Searching | State::Searched if has_room => drop(places.parents.insert(number, parent)),
-            State::Searching | State::Searched => places.lost = true,
+            SearchState::Unused => {}
+            SearchState::Searching | SearchState::Searched if has_room => {
+                _ = places.parents.insert(number, parent);
+            }
+            SearchState::Searching | SearchState::Searched => places.lost = true,
         }
     }
 

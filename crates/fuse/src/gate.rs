@@ -40,12 +40,12 @@ pub struct Gate {
     inside: AtomicUsize,
     /// Number of requests that programs have made.
     came: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     changed: Condvar,
 }
 
-struct State {
-    stage: Stage,
+struct GateState {
+    stage: GateStage,
     /// Whether the mount is ending. Never reset: a gate that closed after that could not be opened again.
     ending: bool,
     /// Held requests, each with the thread that waits for its answer.
@@ -54,7 +54,7 @@ struct State {
     until_shut: Vec<QueuedRequest>,
 }
 
-impl State {
+impl GateState {
     /// Takes all held requests.
     fn take(&mut self) -> Vec<QueuedRequest> {
         let held = self.held.drain(..).map(|(_, work)| work);
@@ -63,7 +63,7 @@ impl State {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum GateStage {
     Open,
     /// Requests wait; some may be inside.
     Closing,
@@ -97,8 +97,8 @@ impl Gate {
             closed: AtomicBool::new(false),
             inside: AtomicUsize::new(0),
             came: AtomicU64::new(0),
-            state: Mutex::new(State {
-                stage: Stage::Open,
+            state: Mutex::new(GateState {
+                stage: GateStage::Open,
                 ending: false,
                 held: Vec::new(),
                 until_shut: Vec::new(),
@@ -125,9 +125,9 @@ impl Gate {
     pub fn hold(self: &Arc<Self>, program: u32, work: QueuedRequest) {
         let mut state = self.state.lock();
         let answer = match state.stage {
-            Stage::Closing | Stage::Shut => return state.held.push((program, work)),
-            Stage::Open => Ok(self.enter()), // The gate cannot close before this.
-            Stage::Ended => Err(ENDED),
+            GateStage::Closing | GateStage::Shut => return state.held.push((program, work)),
+            GateStage::Open => Ok(self.enter()), // The gate cannot close before this.
+            GateStage::Ended => Err(ENDED),
         };
         drop(state);
         work(answer);
@@ -137,9 +137,9 @@ impl Gate {
     pub fn hold_unless_shut(self: &Arc<Self>, work: QueuedRequest) {
         let mut state = self.state.lock();
         let answer = match state.stage {
-            Stage::Closing => return state.until_shut.push(work),
-            Stage::Open => Ok(self.enter()),
-            Stage::Shut | Stage::Ended => Err(SHUT),
+            GateStage::Closing => return state.until_shut.push(work),
+            GateStage::Open => Ok(self.enter()),
+            GateStage::Shut | GateStage::Ended => Err(SHUT),
         };
         drop(state);
         work(answer);
@@ -173,7 +173,7 @@ impl Gate {
         if state.ending {
             return Err(Ending);
         }
-        state.stage = Stage::Closing;
+        state.stage = GateStage::Closing;
         self.closed.store(true, Ordering::SeqCst);
         let mut waits = 0_u64;
         while self.inside.load(Ordering::SeqCst) > 0 {
@@ -196,7 +196,7 @@ impl Gate {
     pub fn shut(&self) {
         let (needless, ending) = {
             let mut state = self.state.lock();
-            state.stage = Stage::Shut;
+            state.stage = GateStage::Shut;
             (std::mem::take(&mut state.until_shut), state.ending)
         };
         needless.into_iter().for_each(|work| work(Err(SHUT)));
@@ -209,7 +209,7 @@ impl Gate {
     pub fn open(self: &Arc<Self>, run: impl Fn(QueuedRequest, RequestGuard)) {
         let held = {
             let mut state = self.state.lock();
-            state.stage = Stage::Open;
+            state.stage = GateStage::Open;
             self.closed.store(false, Ordering::SeqCst);
             state.take()
         };
@@ -226,10 +226,10 @@ impl Gate {
         let held = {
             let mut state = self.state.lock();
             state.ending = true;
-            if state.stage != Stage::Shut {
+            if state.stage != GateStage::Shut {
                 return;
             }
-            state.stage = Stage::Ended;
+            state.stage = GateStage::Ended;
             std::mem::take(&mut state.held)
         };
         held.into_iter().for_each(|(_, work)| work(Err(ENDED)));

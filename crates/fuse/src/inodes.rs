@@ -275,22 +275,22 @@ pub struct Id {
     pub generation: u64,
 }
 
-struct Known {
+struct KnownInode {
     node: Arc<Node>,
     lookups: u64,
     generation: u64,
 }
 
 /// Result of counting a lookup.
-struct Counted {
+struct CountedLookup {
     node: Arc<Node>,
     generation: u64,
     /// Whether the kernel did not know the node before.
     first: bool,
 }
 
-struct Table {
-    nodes: HashMap<u64, Known>,
+struct InodeTable {
+    nodes: HashMap<u64, KnownInode>,
     foreign: HashMap<Key, u64>,
     next_foreign: u64,
 }
@@ -298,7 +298,7 @@ struct Table {
 /// The table of nodes.
 pub struct Inodes {
     root: Key,
-    table: Mutex<Table>,
+    table: Mutex<InodeTable>,
     /// Locations of nodes that are no longer in the table.
     pub forgotten: Forgotten,
 }
@@ -306,9 +306,12 @@ pub struct Inodes {
 impl Inodes {
     /// Creates a table with only the root, which is never forgotten.
     pub fn new(root: Key) -> Self {
-        let known = Known { node: Node::new(ROOT, root, Kind::Dir, 0), lookups: 1, generation: 0 };
-        let table =
-            Table { nodes: HashMap::from([(ROOT, known)]), foreign: HashMap::new(), next_foreign: FOREIGN };
+        let known = KnownInode { node: Node::new(ROOT, root, Kind::Dir, 0), lookups: 1, generation: 0 };
+        let table = InodeTable {
+            nodes: HashMap::from([(ROOT, known)]),
+            foreign: HashMap::new(),
+            next_foreign: FOREIGN,
+        };
         Inodes { root, table: Mutex::new(table), forgotten: Forgotten::default() }
     }
 
@@ -358,7 +361,7 @@ impl Inodes {
     ) -> Option<Id> {
         let key = key(stat);
         let mut now = generation(&name);
-        let Counted { node, generation: known, first } = self.count(key, stat.kind, now);
+        let CountedLookup { node, generation: known, first } = self.count(key, stat.kind, now);
         let id = Id { number: node.number, generation: known };
         let is_same = node.is_of(stat, now);
         if is_same && node.names.read().known.contains(&name) {
@@ -395,7 +398,7 @@ impl Inodes {
     pub fn made_nameless(&self, there: There) -> Id {
         let (key, kind) = (there.inode(), there.stat.kind);
         let generation = there.pin.generation().into();
-        let Counted { node, generation: known, first } = self.count(key, kind, generation);
+        let CountedLookup { node, generation: known, first } = self.count(key, kind, generation);
         let (node, generation) = if first { (node, known) } else { self.renew(&node, key, kind, generation) };
         *node.names.write() = Names::none_yet(there);
         Id { number: node.number, generation }
@@ -446,7 +449,7 @@ impl Inodes {
         table.foreign.insert(node.key, number);
         let renumbered = Node::new(number, node.key, node.kind, node.generation);
         renumbered.in_use.lock().send_back(file);
-        table.nodes.insert(number, Known { node: renumbered, lookups: 0, generation: 0 });
+        table.nodes.insert(number, KnownInode { node: renumbered, lookups: 0, generation: 0 });
     }
 
     /// The stored path of a node for a log line; its inode number if the path is unknown.
@@ -467,7 +470,7 @@ impl Inodes {
         }
     }
 
-    fn number(&self, table: &Table, key: Key) -> Option<u64> {
+    fn number(&self, table: &InodeTable, key: Key) -> Option<u64> {
         match key == self.root {
             true => Some(ROOT),
             false => table.foreign.get(&key).copied().or_else(|| self.keeps_number(key).then_some(key.1)),
@@ -484,7 +487,7 @@ impl Inodes {
         number > ROOT && number < FOREIGN
     }
 
-    fn count(&self, key: Key, kind: Kind, generation: u64) -> Counted {
+    fn count(&self, key: Key, kind: Kind, generation: u64) -> CountedLookup {
         let mut table = self.table.lock();
         let number = self.number(&table, key).unwrap_or_else(|| {
             let number = table.next_foreign;
@@ -492,20 +495,20 @@ impl Inodes {
             table.foreign.insert(key, number);
             number
         });
-        let known = table.nodes.entry(number).or_insert_with(|| Known {
+        let known = table.nodes.entry(number).or_insert_with(|| KnownInode {
             node: Node::new(number, key, kind, generation),
             lookups: 0,
             generation,
         });
         known.lookups = known.lookups.saturating_add(1);
-        Counted { node: known.node.clone(), generation: known.generation, first: known.lookups == 1 }
+        CountedLookup { node: known.node.clone(), generation: known.generation, first: known.lookups == 1 }
     }
 
     /// Replaces `old` with a new node, because the store has reused its inode number. The kernel may
     /// still hold `old`, so both share one lookup count.
     fn renew(&self, old: &Arc<Node>, key: Key, kind: Kind, generation: u64) -> (Arc<Node>, u64) {
         let mut table = self.table.lock();
-        let known = table.nodes.entry(old.number).or_insert_with(|| Known {
+        let known = table.nodes.entry(old.number).or_insert_with(|| KnownInode {
             node: old.clone(),
             lookups: 1,
             generation: 0,

@@ -44,12 +44,12 @@ pub struct Loops {
     /// Whether a loop can have a processor in addition to the program that it serves.
     spins: bool,
     waiting: Waiting,
-    state: Mutex<State>,
+    state: Mutex<LoopsState>,
     monitor: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct LoopsState {
     /// Known loops that wait for a request, or are about to.
     ready: usize,
     /// Loops that serve a request.
@@ -74,16 +74,16 @@ struct Parker {
 }
 
 thread_local! {
-    static THIS_LOOP: RefCell<Option<Known>> = const { RefCell::new(None) };
+    static THIS_LOOP: RefCell<Option<KnownLoop>> = const { RefCell::new(None) };
 }
 
 /// A known loop, from its first request to the end of its thread.
-struct Known {
+struct KnownLoop {
     loops: Arc<Loops>,
     pace: Pace,
 }
 
-impl Drop for Known {
+impl Drop for KnownLoop {
     fn drop(&mut self) {
         self.loops.end();
     }
@@ -101,7 +101,7 @@ impl Drop for Busy<'_> {
     }
 }
 
-impl State {
+impl LoopsState {
     /// Number of loops awake, or about to be.
     fn awake(&self) -> usize {
         self.ready + self.busy
@@ -164,7 +164,7 @@ impl Loops {
     fn work(self: &Arc<Self>, whole: bool) -> Busy<'_> {
         let known = THIS_LOOP.with_borrow_mut(|this| {
             let known = this.is_some();
-            let new = || Known { loops: self.clone(), pace: Pace::default() };
+            let new = || KnownLoop { loops: self.clone(), pace: Pace::default() };
             this.get_or_insert_with(new).pace.begin();
             known
         });
@@ -236,7 +236,7 @@ impl Loops {
 
     /// Unparks a loop if a request waits and no loop is ready.
     fn unpark_if_stuck(&self) {
-        let needed = |state: &State| state.ready == 0 && !state.parked.is_empty();
+        let needed = |state: &LoopsState| state.ready == 0 && !state.parked.is_empty();
         if !needed(&self.state.lock()) || !(self.waiting)() {
             return;
         }

@@ -29,16 +29,16 @@ enum Prefer {
 }
 
 /// A size change in progress. It waits for a running preload, and prevents new ones.
-struct Cut(Arc<Node>);
+struct ResizeGuard(Arc<Node>);
 
-impl Cut {
-    fn begin(node: Arc<Node>) -> Cut {
+impl ResizeGuard {
+    fn begin(node: Arc<Node>) -> ResizeGuard {
         node.in_use.lock().cut();
-        Cut(node)
+        ResizeGuard(node)
     }
 }
 
-impl Drop for Cut {
+impl Drop for ResizeGuard {
     fn drop(&mut self) {
         self.0.in_use.lock().cut_done();
     }
@@ -78,7 +78,7 @@ impl Server {
     ) -> Result<Stat> {
         self.writable()?;
         let _cut = match changes.size {
-            Some(_) => Some(Cut::begin(self.inodes.get(number)?)),
+            Some(_) => Some(ResizeGuard::begin(self.inodes.get(number)?)),
             None => None,
         };
         let cut = changes.size == Some(0);

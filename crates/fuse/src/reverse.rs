@@ -36,47 +36,47 @@ const UNTOLD: i64 = -1;
 
 /// Key of a node: all names of one inode are one node.
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Identity {
+enum NodeKey {
     Place(Node),
     Linked(u64, u64),
 }
 
-struct Known {
+struct KnownNode {
     node: Node,
-    identity: Identity,
+    identity: NodeKey,
     lookups: u64,
     /// The stored size that the kernel was told last.
     size: i64,
 }
 
 #[derive(Default)]
-struct Nodes {
-    by_number: HashMap<u64, Known>,
-    numbers: HashMap<Identity, u64>,
+struct NodeTable {
+    by_number: HashMap<u64, KnownNode>,
+    numbers: HashMap<NodeKey, u64>,
     last: u64,
 }
 
 #[derive(Clone)]
-enum Opened {
+enum OpenNode {
     File(Arc<Content>, PathBuf),
     Own(Arc<Vec<u8>>),
     Dir(Arc<Vec<Entry>>),
 }
 
-impl Opened {
+impl OpenNode {
     fn is_slow(&self) -> bool {
-        matches!(self, Opened::File(content, _) if content.is_slow())
+        matches!(self, OpenNode::File(content, _) if content.is_slow())
     }
 
     fn bytes(&self, offset: u64, size: usize) -> io::Result<Vec<u8>> {
         match self {
-            Opened::File(content, path) => content.read(offset, size).inspect_err(|e| unreadable(path, e)),
-            Opened::Own(content) => {
+            OpenNode::File(content, path) => content.read(offset, size).inspect_err(|e| unreadable(path, e)),
+            OpenNode::Own(content) => {
                 let from = usize::try_from(offset).unwrap_or(usize::MAX);
                 let rest = content.get(from..).unwrap_or_default();
                 Ok(rest[..rest.len().min(size)].to_vec())
             }
-            Opened::Dir(_) => Err(rustix::io::Errno::ISDIR.into()),
+            OpenNode::Dir(_) => Err(rustix::io::Errno::ISDIR.into()),
         }
     }
 }
@@ -86,8 +86,8 @@ pub struct Reversed {
     view: View,
     judge: PermissionPolicy,
     owners: Owners,
-    nodes: Mutex<Nodes>,
-    opened: Mutex<HashMap<u64, Opened>>,
+    nodes: Mutex<NodeTable>,
+    opened: Mutex<HashMap<u64, OpenNode>>,
     next_handle: AtomicU64,
     workers: Workers,
 }
@@ -96,9 +96,9 @@ impl Reversed {
     /// Creates the filesystem of `view`, which shows these `owners`.
     pub fn new(view: View, judge: PermissionPolicy, owners: Owners) -> Self {
         let node = Node::Plain(PathBuf::new());
-        let identity = Identity::Place(node.clone());
-        let root = Known { node, identity: identity.clone(), lookups: 1, size: 0 };
-        let nodes = Nodes {
+        let identity = NodeKey::Place(node.clone());
+        let root = KnownNode { node, identity: identity.clone(), lookups: 1, size: 0 };
+        let nodes = NodeTable {
             by_number: HashMap::from([(ROOT, root)]),
             numbers: HashMap::from([(identity, ROOT)]),
             last: ROOT,
@@ -142,7 +142,7 @@ impl Reversed {
             // List it anyway, or copies would silently omit it: a program that wants more than its name
             // asks again and gets the error.
             Err(_) => {
-                let number = self.know(node.clone(), Identity::Place(node), 0);
+                let number = self.know(node.clone(), NodeKey::Place(node), 0);
                 Some((unknown(number, entry.kind), Duration::ZERO))
             }
         }
@@ -153,12 +153,12 @@ impl Reversed {
         let linked =
             matches!(node, Node::Plain(_)) && kind(stat) != FileType::Directory && self.view.is_linked(stat);
         let identity =
-            if linked { Identity::Linked(stat.st_dev, stat.st_ino) } else { Identity::Place(node.clone()) };
+            if linked { NodeKey::Linked(stat.st_dev, stat.st_ino) } else { NodeKey::Place(node.clone()) };
         attr(self.know(node, identity, stat.st_size), stat, self.owners)
     }
 
     /// Counts a lookup of a node, and returns its number.
-    fn know(&self, node: Node, identity: Identity, size: i64) -> u64 {
+    fn know(&self, node: Node, identity: NodeKey, size: i64) -> u64 {
         let mut nodes = self.nodes.lock();
         let number = match nodes.numbers.get(&identity) {
             Some(number) => *number,
@@ -169,7 +169,7 @@ impl Reversed {
                 number
             }
         };
-        let new = Known { node: node.clone(), identity, lookups: 0, size: 0 };
+        let new = KnownNode { node: node.clone(), identity, lookups: 0, size: 0 };
         let known = nodes.by_number.entry(number).or_insert(new);
         // Of several names, the one seen last is the most likely to exist.
         known.node = node;
@@ -196,7 +196,7 @@ impl Reversed {
             nodes.by_number.remove(&number);
             // Keep the number of a linked file: a copying program recognizes its names as one file by
             // this number, even if the kernel has forgotten it in between.
-            if let Identity::Place(_) = identity {
+            if let NodeKey::Place(_) = identity {
                 nodes.numbers.remove(&identity);
             }
         }
@@ -228,8 +228,8 @@ impl Reversed {
     /// Returns attributes; with a file handle, those of the file as it was opened.
     fn stat(&self, number: INodeNo, handle: Option<FileHandle>) -> io::Result<FileAttr> {
         let stat = match handle.map(|handle| self.opened(handle)).transpose()? {
-            Some(Opened::File(content, _)) => content.stat()?,
-            Some(Opened::Own(_) | Opened::Dir(_)) | None => self.view.stat(&self.node(number)?)?,
+            Some(OpenNode::File(content, _)) => content.stat()?,
+            Some(OpenNode::Own(_) | OpenNode::Dir(_)) | None => self.view.stat(&self.node(number)?)?,
         };
         if let Some(known) = self.nodes.lock().by_number.get_mut(&number.0) {
             known.size = stat.st_size;
@@ -250,29 +250,29 @@ impl Reversed {
         Ok(content)
     }
 
-    fn keep(&self, opened: Opened) -> FileHandle {
+    fn keep(&self, opened: OpenNode) -> FileHandle {
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         self.opened.lock().insert(handle, opened);
         FileHandle(handle)
     }
 
-    fn opened(&self, handle: FileHandle) -> io::Result<Opened> {
+    fn opened(&self, handle: FileHandle) -> io::Result<OpenNode> {
         self.opened.lock().get(&handle.0).cloned().ok_or_else(gone)
     }
 
     fn open_file(&self, number: INodeNo) -> io::Result<FileHandle> {
         Ok(self.keep(match self.node(number)? {
-            Node::Plain(path) => Opened::File(Arc::new(self.content(number, &path)?), path),
+            Node::Plain(path) => OpenNode::File(Arc::new(self.content(number, &path)?), path),
             own @ (Node::DirId(_) | Node::Sidecar(_) | Node::Config { .. }) => {
-                Opened::Own(Arc::new(self.view.own_content(&own)?))
+                OpenNode::Own(Arc::new(self.view.own_content(&own)?))
             }
         }))
     }
 
     fn entries(&self, handle: FileHandle) -> io::Result<Arc<Vec<Entry>>> {
         match self.opened(handle)? {
-            Opened::Dir(entries) => Ok(entries),
-            Opened::File(..) | Opened::Own(_) => Err(rustix::io::Errno::NOTDIR.into()),
+            OpenNode::Dir(entries) => Ok(entries),
+            OpenNode::File(..) | OpenNode::Own(_) => Err(rustix::io::Errno::NOTDIR.into()),
         }
     }
 }
@@ -374,7 +374,7 @@ impl Filesystem for Reversed {
     fn opendir(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let entries = || Ok(self.path(number).and_then(|path| self.view.list(&path))?);
         match self.judge.admit(request.uid()).and_then(|()| entries()) {
-            Ok(entries) => reply.opened(self.keep(Opened::Dir(Arc::new(entries))), FopenFlags::empty()),
+            Ok(entries) => reply.opened(self.keep(OpenNode::Dir(Arc::new(entries))), FopenFlags::empty()),
             Err(e) => reply.error(e),
         }
     }

@@ -56,12 +56,12 @@ impl Drop for PageRead {
 pub struct PageInvalidator {
     loops: Arc<Loops>,
     gate: Arc<Gate>,
-    state: Mutex<State>,
+    state: Mutex<InvalidatorState>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct InvalidatorState {
     /// Nodes with stale pages, and the time at which they became stale.
     nodes: Vec<(Arc<Node>, Instant)>,
     thread: Option<JoinHandle<()>>,

@@ -15,15 +15,15 @@ use std::{
 type Change<'a> = &'a (dyn Fn(&File) + Sync);
 
 /// Plain files that change before each read, once their size has been queried.
-struct Changing<'a>(Change<'a>);
+struct ChangingFiles<'a>(Change<'a>);
 
-struct Open<'a> {
+struct OpenChanging<'a> {
     file: OwnedFd,
     change: Change<'a>,
     told: AtomicBool,
 }
 
-impl Content for Open<'_> {
+impl Content for OpenChanging<'_> {
     fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
         if self.told.load(Relaxed) {
             let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
@@ -38,11 +38,11 @@ impl Content for Open<'_> {
     }
 }
 
-impl<'a> Source for Changing<'a> {
+impl<'a> Source for ChangingFiles<'a> {
     type Place = <Plain as Source>::Place;
     type Folder = <Plain as Source>::Folder;
     type Stored = ();
-    type Content = Open<'a>;
+    type Content = OpenChanging<'a>;
 
     fn start(&self, path: &Path) -> io::Result<(Kind, Self::Place)> {
         Plain::default().start(path)
@@ -60,9 +60,9 @@ impl<'a> Source for Changing<'a> {
         Plain::default().size(path, place)
     }
 
-    fn open(&self, path: &Path, place: &Self::Place) -> io::Result<Open<'a>> {
+    fn open(&self, path: &Path, place: &Self::Place) -> io::Result<OpenChanging<'a>> {
         let file = Plain::default().open(path, place)?;
-        Ok(Open { file, change: self.0, told: AtomicBool::new(false) })
+        Ok(OpenChanging { file, change: self.0, told: AtomicBool::new(false) })
     }
 }
 
@@ -72,7 +72,7 @@ fn records(root: &Path, names: &[&str], threads: usize, change: Change) -> Vec<R
     let (stop, progress) = (AtomicBool::new(false), Progress::default());
     let options = Options { threads, stop: &stop, progress: &progress, gpu: None };
     let mut records = Vec::new();
-    run(&Changing(change), &[root.to_owned()], &functions, &options, |record| records.push(record));
+    run(&ChangingFiles(change), &[root.to_owned()], &functions, &options, |record| records.push(record));
     records
 }
 

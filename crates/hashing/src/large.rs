@@ -19,11 +19,11 @@ pub(super) struct Large<C> {
     pub path: PathBuf,
     pub content: C,
     pub size: u64,
-    results: Mutex<Results>,
+    results: Mutex<DigestProgress>,
 }
 
 /// The digests so far, and the number of functions that are not done.
-struct Results {
+struct DigestProgress {
     digests: Vec<Option<Digest>>,
     left: usize,
     failed: Option<io::Error>,
@@ -31,7 +31,7 @@ struct Results {
 
 impl<C> Large<C> {
     pub(super) fn new(number: u64, path: PathBuf, content: C, size: u64, functions: usize) -> Self {
-        let results = Results { digests: vec![None; functions], left: functions, failed: None };
+        let results = DigestProgress { digests: vec![None; functions], left: functions, failed: None };
         Large { number, path, content, size, results: Mutex::new(results) }
     }
 

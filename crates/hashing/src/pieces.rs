@@ -74,7 +74,7 @@ pub struct Matches {
 
 /// A piece.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Piece {
+struct FilePiece {
     hash: [u8; 32],
     len: u32,
     /// All its bytes are equal.
@@ -82,9 +82,9 @@ struct Piece {
 }
 
 /// A file and its pieces in order.
-struct Pieces {
+struct FilePieces {
     file: CutFile,
-    pieces: Vec<Piece>,
+    pieces: Vec<FilePiece>,
 }
 
 /// Cuts every file below `roots` and compares the pieces. Pieces whose bytes are all equal are ignored.
@@ -119,7 +119,7 @@ pub fn find<S: Source>(source: &S, roots: &[PathBuf], cut: Cut, options: &Option
     cut_files.dedup_by(|(a, _), (b, _)| a == b);
     for (path, result) in cut_files {
         match result {
-            Ok((size, pieces)) => all.push(Pieces { file: CutFile { path, size }, pieces }),
+            Ok((size, pieces)) => all.push(FilePieces { file: CutFile { path, size }, pieces }),
             Err(e) => matches.failed.push((path, e)),
         }
     }
@@ -134,7 +134,7 @@ fn pieces(
     cut: Cut,
     options: &Options,
     buffer: &mut [u8],
-) -> io::Result<(u64, Vec<Piece>)> {
+) -> io::Result<(u64, Vec<FilePiece>)> {
     let mut pieces = Vec::new();
     let (mut offset, mut held) = (0_u64, 0);
     loop {
@@ -150,7 +150,7 @@ fn pieces(
         pieces.extend(parts.iter().zip(hashes).map(|(part, digest)| {
             let mut hash = [0; 32];
             hash.copy_from_slice(digest.bytes());
-            Piece { hash, len: part.len() as u32, plain: part.iter().all(|byte| *byte == part[0]) }
+            FilePiece { hash, len: part.len() as u32, plain: part.iter().all(|byte| *byte == part[0]) }
         }));
         options.progress.bytes.fetch_add(read as u64, Ordering::Relaxed);
         if ended {
@@ -186,12 +186,13 @@ fn parts(data: &[u8], cut: Cut, ended: bool) -> (Vec<&[u8]>, usize) {
     (parts, used)
 }
 
-fn compare(all: &[Pieces], matches: &mut Matches) {
+fn compare(all: &[FilePieces], matches: &mut Matches) {
     // The first file with each content.
-    let mut firsts: HashMap<&[Piece], usize> = HashMap::new();
+    let mut firsts: HashMap<&[FilePiece], usize> = HashMap::new();
     let mut groups: HashMap<usize, Vec<usize>> = HashMap::new();
-    let mut entries: Vec<(Piece, usize)> = Vec::new();
-    for (number, Pieces { pieces, .. }) in all.iter().enumerate().filter(|(_, file)| !file.pieces.is_empty())
+    let mut entries: Vec<(FilePiece, usize)> = Vec::new();
+    for (number, FilePieces { pieces, .. }) in
+        all.iter().enumerate().filter(|(_, file)| !file.pieces.is_empty())
     {
         let first = *firsts.entry(pieces).or_insert(number);
         if first != number {

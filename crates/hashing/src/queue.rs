@@ -29,7 +29,7 @@ pub(super) enum Task<P, C: Content> {
 }
 
 pub(super) struct Queue<P, C: Content> {
-    state: Mutex<State<P, C>>,
+    state: Mutex<QueueState<P, C>>,
     /// A task is available, or everything is done.
     ready: Condvar,
     /// There is room for more files.
@@ -39,7 +39,7 @@ pub(super) struct Queue<P, C: Content> {
     waiting: usize,
 }
 
-struct State<P, C: Content> {
+struct QueueState<P, C: Content> {
     filling: Vec<Job<P>>,
     batches: VecDeque<Vec<Job<P>>>,
     /// Long files of tree functions, each with the index of its next part.
@@ -56,7 +56,7 @@ struct State<P, C: Content> {
     busy: usize,
 }
 
-impl<P, C: Content> State<P, C> {
+impl<P, C: Content> QueueState<P, C> {
     /// Takes the next part of the long files.
     fn next_part(&mut self) -> Option<(Arc<Tree<C>>, u64)> {
         let (tree, next) = self.trees.front_mut()?;
@@ -71,7 +71,7 @@ impl<P, C: Content> State<P, C> {
 
 impl<P, C: Content> Queue<P, C> {
     pub(super) fn new(threads: usize, waiting: usize) -> Self {
-        let state = State {
+        let state = QueueState {
             filling: Vec::new(),
             batches: VecDeque::new(),
             trees: VecDeque::new(),
@@ -139,7 +139,7 @@ impl<P, C: Content> Queue<P, C> {
 
     /// Number of long files that a thread hashes side by side. A vector costs the same however few of its
     /// lanes are used, but the files are divided among all threads so that none is idle.
-    fn share(&self, state: &State<P, C>) -> usize {
+    fn share(&self, state: &QueueState<P, C>) -> usize {
         (state.serials.len() + state.serials_taken).div_ceil(self.threads).clamp(1, LANES)
     }
 
@@ -183,7 +183,7 @@ impl<P, C: Content> Queue<P, C> {
         }
     }
 
-    fn next(&self, state: &mut State<P, C>) -> Option<Task<P, C>> {
+    fn next(&self, state: &mut QueueState<P, C>) -> Option<Task<P, C>> {
         let task = self.pick(state)?;
         // A thread woken earlier for one of the remaining tasks may have found it not ready yet.
         if !(state.trees.is_empty() && state.serials.is_empty() && state.batches.is_empty()) {
@@ -192,7 +192,7 @@ impl<P, C: Content> Queue<P, C> {
         Some(task)
     }
 
-    fn pick(&self, state: &mut State<P, C>) -> Option<Task<P, C>> {
+    fn pick(&self, state: &mut QueueState<P, C>) -> Option<Task<P, C>> {
         if let Some((tree, part)) = state.next_part() {
             return Some(Task::Part(tree, part));
         }

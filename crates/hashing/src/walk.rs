@@ -37,7 +37,7 @@ pub(super) fn walk<S: Source>(
 }
 
 /// Entries of a folder not yet visited, next one last, and the folder's path below the root.
-struct Rest<S> {
+struct FolderRest<S> {
     entries: Vec<Listed<S>>,
     path: WalkPath,
 }
@@ -55,7 +55,7 @@ fn enter<S: Source>(
     {
         Ok((folder, mut entries)) => {
             entries.sort_unstable_by(|a, b| b.name.cmp(&a.name));
-            Some((folder, Rest { entries, path }))
+            Some((folder, FolderRest { entries, path }))
         }
         Err(e) => {
             each(Found { path: path.below(root), place: Err(e) });
@@ -69,7 +69,7 @@ fn enter<S: Source>(
     };
     let Some((folder, rest)) = top else { return };
     let mut ladder = Ladder::new(folder, rest);
-    while let Some((folder, Rest { entries, path })) = ladder.present() {
+    while let Some((folder, FolderRest { entries, path })) = ladder.present() {
         if stop.load(Ordering::Relaxed) {
             return;
         }
@@ -95,8 +95,8 @@ fn enter<S: Source>(
 }
 
 /// Reports folders that the walk could not return to and that still have entries to visit.
-fn each_lost<P, S>(root: &Path, lost: Vec<Rest<S>>, error: &io::Error, each: &mut dyn FnMut(Found<P>)) {
-    for Rest { path, .. } in lost.into_iter().filter(|rest| !rest.entries.is_empty()) {
+fn each_lost<P, S>(root: &Path, lost: Vec<FolderRest<S>>, error: &io::Error, each: &mut dyn FnMut(Found<P>)) {
+    for FolderRest { path, .. } in lost.into_iter().filter(|rest| !rest.entries.is_empty()) {
         let error = io::Error::new(error.kind(), error.to_string());
         each(Found { path: path.below(root), place: Err(error) });
     }

@@ -22,18 +22,18 @@ use std::{
 const STORED_MODE: &str = "user.warpcrypt.mode.behind";
 
 /// The identity of a node that its attributes are bound to.
-enum Identity {
+enum AttributeOwner {
     File([u8; 32]),
     Dir(DirId),
     Link(String),
 }
 
-impl Identity {
+impl AttributeOwner {
     fn owner(&self) -> Owner<'_> {
         match self {
-            Identity::File(salt) => Owner::File(salt),
-            Identity::Dir(id) => Owner::Dir(id),
-            Identity::Link(target) => Owner::Link(target.as_bytes()),
+            AttributeOwner::File(salt) => Owner::File(salt),
+            AttributeOwner::Dir(id) => Owner::Dir(id),
+            AttributeOwner::Link(target) => Owner::Link(target.as_bytes()),
         }
     }
 }
@@ -49,7 +49,7 @@ impl View {
         let stored = |name: OsString| {
             let stored = Some(name.as_bytes()).filter(|name| is_kept(name));
             let stored = stored.and_then(|name| self.keys.attributes.encode_name(name))?;
-            Some(if matches!(identity, Identity::Link(_)) { of_others(&stored) } else { stored }.into())
+            Some(if matches!(identity, AttributeOwner::Link(_)) { of_others(&stored) } else { stored }.into())
         };
         let mut all: Vec<OsString> = self.plain.attributes(path)?.into_iter().filter_map(stored).collect();
         all.extend(stored_mode(&stat).map(|_| STORED_MODE.into()));
@@ -66,8 +66,8 @@ impl View {
             return stored_mode(&stat).ok_or(Errno::NODATA.into());
         }
         let common = match identity {
-            Identity::Link(_) => from_others(stored.as_bytes()).ok_or(Errno::NODATA)?,
-            Identity::File(_) | Identity::Dir(_) => stored.as_bytes().to_vec(),
+            AttributeOwner::Link(_) => from_others(stored.as_bytes()).ok_or(Errno::NODATA)?,
+            AttributeOwner::File(_) | AttributeOwner::Dir(_) => stored.as_bytes().to_vec(),
         };
         let name = self.keys.attributes.decode_name(&common).map_err(|_| Errno::NODATA)?;
         if !is_kept(&name) {
@@ -78,13 +78,13 @@ impl View {
     }
 
     /// The plain path, status and identity of a node that can have attributes; `None` for other nodes.
-    fn identity<'a>(&self, node: &'a Node) -> io::Result<Option<(&'a Path, Stat, Identity)>> {
+    fn identity<'a>(&self, node: &'a Node) -> io::Result<Option<(&'a Path, Stat, AttributeOwner)>> {
         let Node::Plain(path) = node else { return Ok(None) };
         let stat = self.plain.stat(path)?;
         let identity = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Identity::File(self.salt(path, &stat)),
-            FileType::Directory => Identity::Dir(self.keys.dir_id(path.as_os_str().as_bytes())),
-            FileType::Symlink => Identity::Link(self.target(path)?),
+            FileType::RegularFile => AttributeOwner::File(self.salt(path, &stat)),
+            FileType::Directory => AttributeOwner::Dir(self.keys.dir_id(path.as_os_str().as_bytes())),
+            FileType::Symlink => AttributeOwner::Link(self.target(path)?),
             FileType::Fifo
             | FileType::Socket
             | FileType::CharacterDevice

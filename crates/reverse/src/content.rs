@@ -38,10 +38,10 @@ pub struct Content {
     size: u64,
     keys: SealKeys,
     engine: Arc<CpuEngine>,
-    made: Mutex<Option<Made>>,
+    made: Mutex<Option<ComputedTree>>,
 }
 
-struct Made {
+struct ComputedTree {
     size: u64,
     /// Digests of the leaves, then of the node pages of level 1, and so on up to the root.
     levels: Vec<Vec<Digest>>,
@@ -107,7 +107,7 @@ impl Content {
     }
 
     /// Builds the tree of the current file, provided that the file does not change meanwhile.
-    fn make(&self) -> io::Result<Made> {
+    fn make(&self) -> io::Result<ComputedTree> {
         for _ in 0..TRIES {
             let before = fstat(&self.file)?;
             let size = u64::try_from(before.st_size).unwrap_or(0);
@@ -125,7 +125,7 @@ impl Content {
         Err(changed())
     }
 
-    fn tree(&self, size: u64) -> io::Result<Made> {
+    fn tree(&self, size: u64) -> io::Result<ComputedTree> {
         let count = groups(size);
         let mut leaves = vec![ALL_HOLES; count as usize];
         let mut number = 0;
@@ -146,11 +146,11 @@ impl Content {
                 pages.map(|(k, part)| node_digest(&self.keys.file, level, k, &children(part))).collect();
             all.push(digests);
         }
-        Ok(Made { size, levels: all, sealed: Vec::new() })
+        Ok(ComputedTree { size, levels: all, sealed: Vec::new() })
     }
 
     /// The page at `at`, a multiple of `PAGE`, which precedes the data of a group.
-    fn page(&self, made: &mut Made, number: u64, at: u64) -> io::Result<[u8; PAGE as usize]> {
+    fn page(&self, made: &mut ComputedTree, number: u64, at: u64) -> io::Result<[u8; PAGE as usize]> {
         let mut page = [0; PAGE as usize];
         let entries = entries_offset(number);
         if at == 0 {
@@ -169,7 +169,7 @@ impl Content {
         Ok(page)
     }
 
-    fn record(&self, made: &Made) -> Record {
+    fn record(&self, made: &ComputedTree) -> Record {
         let root = made.levels.last().and_then(|top| top.first()).copied().unwrap_or(ALL_HOLES);
         let target = Version { epoch: EPOCH, size: made.size, root };
         Record { sequence: 1, key: self.keys.id, target, claim: Claim::Clean }
@@ -177,7 +177,7 @@ impl Content {
 
     /// A group that agrees with the tree. `end` is the end of the reader's range in the stored file, and
     /// limits how many groups are sealed with it.
-    fn group<'a>(&self, made: &'a mut Made, number: u64, end: u64) -> io::Result<&'a Group> {
+    fn group<'a>(&self, made: &'a mut ComputedTree, number: u64, end: u64) -> io::Result<&'a Group> {
         if made.sealed.iter().all(|group| group.number != number) {
             let goes_on = made.sealed.last().is_some_and(|last| last.number + 1 == number);
             let wanted = if goes_on { number + TOGETHER } else { group_of(plain_size(end) / CHUNK) + 1 };

@@ -11,14 +11,14 @@ use std::{collections::HashMap, mem};
 const MOST: usize = 32_768;
 
 #[derive(Default)]
-struct Generations {
+struct NameGenerations {
     young: HashMap<Vec<u8>, Vec<u8>>,
     old: HashMap<Vec<u8>, Vec<u8>>,
 }
 
 /// The plain names of the most recently listed long names.
 #[derive(Default)]
-pub struct LongNames(Mutex<Generations>);
+pub struct LongNames(Mutex<NameGenerations>);
 
 impl LongNames {
     /// The plain name that this stored name had when it was listed.

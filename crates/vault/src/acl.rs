@@ -3,8 +3,8 @@
 
 use super::{Dir, Kind, NewNode, OpenFile, SetAttr, Stat, StoredName, Target, Vault};
 use content::{Error, Result};
-use format::acl::Acl;
 use format::{
+    acl::Acl,
     name::DIR_ID_NAME,
     xattr::{ACL_ACCESS, ACL_DEFAULT},
 };

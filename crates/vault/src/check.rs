@@ -4,8 +4,7 @@
 use super::{
     Dir, DirEntry, Kind, StoredName, Target, Vault, anchor::Identity, names::NameOf, xattr_owner::special,
 };
-use content::{Error, File, Mismatch, Refused, Result, Segment};
-use content::{each_piece, next_range};
+use content::{Error, File, Mismatch, Refused, Result, Segment, each_piece, next_range};
 use format::name::{ASIDE, Class, copied_from, is_removed_over_nfs};
 use std::{
     ffi::{OsStr, OsString},

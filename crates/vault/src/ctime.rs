@@ -18,7 +18,7 @@ const MOST_PINS: usize = TIMES_MAX;
 
 /// `shown` replaces every change time from `first` to `last`, and every later one while work on the file
 /// is in progress.
-struct Pin {
+struct PinnedTime {
     shown: Time,
     first: Time,
     last: Time,
@@ -29,7 +29,7 @@ struct Pin {
 /// Change times shown in place of the store's.
 #[derive(Default)]
 pub(super) struct ChangeTimes {
-    pins: RwLock<HashMap<Key, Pin>>,
+    pins: RwLock<HashMap<Key, PinnedTime>>,
 }
 
 impl ChangeTimes {
@@ -53,7 +53,8 @@ impl ChangeTimes {
         if pins.len() >= MOST_PINS {
             forget_half(&mut pins);
         }
-        let pin = pins.entry(key).or_insert(Pin { shown: before, first: before, last: before, working: 0 });
+        let pin =
+            pins.entry(key).or_insert(PinnedTime { shown: before, first: before, last: before, working: 0 });
         pin.shown = pin.seen(before).max(written.unwrap_or_default());
         pin.first = pin.shown.min(before); // the store's stamp of a write can precede its recorded time
         pin.last = pin.last.max(before);
@@ -109,14 +110,15 @@ impl ChangeTimes {
         let pin = |time: &ChangeTime| {
             // With any other stored change time, another program has changed the file.
             let stored = Time::from_moment(time.stored);
-            let pin = Pin { shown: Time::from_moment(time.shown), first: stored, last: stored, working: 0 };
+            let pin =
+                PinnedTime { shown: Time::from_moment(time.shown), first: stored, last: stored, working: 0 };
             ((device, time.inode), pin)
         };
         *self.pins.write() = times.iter().map(pin).collect();
     }
 }
 
-impl Pin {
+impl PinnedTime {
     fn seen(&self, stored: Time) -> Time {
         let ours = self.first <= stored && (self.working > 0 || stored <= self.last);
         if ours { self.shown } else { stored }
@@ -124,7 +126,7 @@ impl Pin {
 }
 
 /// Forgets the half of the files that changed longest ago.
-fn forget_half(pins: &mut HashMap<Key, Pin>) {
+fn forget_half(pins: &mut HashMap<Key, PinnedTime>) {
     let mut shown = Vec::from_iter(pins.values().map(|pin| pin.shown));
     let middle = shown.len() / 2;
     let (_, median, _) = shown.select_nth_unstable(middle);

@@ -25,7 +25,7 @@ use store::{BackingFile, DirFile, Flock, Listed, StoreDir};
 const DEEPEST: usize = 64;
 
 /// State of a directory's id file.
-enum Found {
+enum FoundId {
     Id(DirId),
     /// Authenticates under the former key.
     Former(DirId, Arc<Former>),
@@ -52,25 +52,25 @@ impl Vault {
         let standing = self.dir_ids.read();
         let mut found = self.find_id(&dir)?;
         drop(standing);
-        if self.is_shared() && matches!(found, Found::Blank | Found::Missing) {
+        if self.is_shared() && matches!(found, FoundId::Blank | FoundId::Missing) {
             self.await_id(&dir)?;
             found = self.find_id(&dir)?;
         }
         dir.id = match found {
-            Found::Id(id) => {
+            FoundId::Id(id) => {
                 let content = self.keys().dir_ids.encode(&id);
                 self.note_met(&dir.store, OsStr::new(DIR_ID_NAME), &content);
                 Some(id)
             }
-            Found::Former(id, former) => {
+            FoundId::Former(id, former) => {
                 dir.id = Some(id);
                 if !self.read_only() {
                     self.renew_dir(&dir, &id, &former);
                 }
                 Some(id)
             }
-            Found::Damaged(reason) => return Err(damaged(&dir, reason)),
-            Found::Blank | Found::Missing => self.replace_id(&dir)?,
+            FoundId::Damaged(reason) => return Err(damaged(&dir, reason)),
+            FoundId::Blank | FoundId::Missing => self.replace_id(&dir)?,
         };
         Ok(dir)
     }
@@ -82,7 +82,7 @@ impl Vault {
     /// Those of `with_id`.
     pub(super) fn root_with_id(&self, store: StoreDir) -> Result<Dir> {
         let root = Dir::new(store, None);
-        let lost = matches!(self.find_id(&root)?, Found::Blank | Found::Missing);
+        let lost = matches!(self.find_id(&root)?, FoundId::Blank | FoundId::Missing);
         let node = root.store.itself();
         let entries = |listed: Vec<Listed>| listed.iter().any(|entry| self.is_entry(&entry.name));
         if lost && entries(self.with_access(&node, 0o500, || root.store.list())?) {
@@ -118,7 +118,7 @@ impl Vault {
         self.put_ids_back(&dir.store)?;
         // Another thread may have done this already.
         let found = self.find_id(dir)?;
-        if let Found::Id(id) | Found::Former(id, _) = found {
+        if let FoundId::Id(id) | FoundId::Former(id, _) = found {
             return Ok(Some(id));
         }
         let node = dir.store.itself();
@@ -127,10 +127,12 @@ impl Vault {
         let id = dir.stored_path(OsStr::new(DIR_ID_NAME));
         match found {
             _ if lost == 0 => {}
-            Found::Blank if !self.is_hollow(&dir.store, DEEPEST, true) => {
+            FoundId::Blank if !self.is_hollow(&dir.store, DEEPEST, true) => {
                 return Err(damaged(dir, "the directory's id file is blank"));
             }
-            Found::Blank => log::error!("{id}: blank; its {lost} entries have no content and are set aside"),
+            FoundId::Blank => {
+                log::error!("{id}: blank; its {lost} entries have no content and are set aside")
+            }
             _ if !self.is_hollow(&dir.store, DEEPEST, false) => {
                 return Err(damaged(dir, "the directory's id file is missing"));
             }
@@ -173,27 +175,27 @@ impl Vault {
         self.note_small(&dir.store, OsStr::new(DIR_ID_NAME), &content)
     }
 
-    fn find_id(&self, dir: &Dir) -> Result<Found> {
+    fn find_id(&self, dir: &Dir) -> Result<FoundId> {
         let node = dir.store.itself();
         match self.with_access(&node, 0o100, || read_small(dir, OsStr::new(DIR_ID_NAME))) {
-            Ok(content) if is_blank(&content) => Ok(Found::Blank),
+            Ok(content) if is_blank(&content) => Ok(FoundId::Blank),
             Ok(content) => Ok(match self.keys().dir_ids.decode(&content) {
-                Ok(id) => Found::Id(id),
+                Ok(id) => FoundId::Id(id),
                 Err(_) => self.find_former_id(&content),
             }),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Found::Missing),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(FoundId::Missing),
             Err(e) if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
-                Ok(Found::Damaged("the directory's id file is a link"))
+                Ok(FoundId::Damaged("the directory's id file is a link"))
             }
             Err(e) => Err(e.into()),
         }
     }
 
-    fn find_former_id(&self, content: &[u8]) -> Found {
+    fn find_former_id(&self, content: &[u8]) -> FoundId {
         let id = self.keys.former().and_then(|former| Some((former.keys.open_dir_id(content).ok()?, former)));
         match id {
-            Some((id, former)) => Found::Former(id, former),
-            None => Found::Damaged("the directory's id does not authenticate"),
+            Some((id, former)) => FoundId::Former(id, former),
+            None => FoundId::Damaged("the directory's id does not authenticate"),
         }
     }
 

@@ -11,8 +11,7 @@ use super::{
     names::Place,
     sharing::{Rule, holds},
 };
-use content::wait_for;
-use content::{Error, Result};
+use content::{Error, Result, wait_for};
 use format::name::DIR_ID_NAME;
 use rustix::{
     fs::{FlockOperation, OFlags, fstat},

@@ -132,23 +132,23 @@ impl Former {
 }
 
 /// The current keys of the namespace; `None` while the vault is locked.
-pub(super) struct KeyRing(RwLock<Option<Ring>>);
+pub(super) struct KeyRing(RwLock<Option<KeySet>>);
 
 #[derive(Clone)]
-struct Ring {
+struct KeySet {
     present: Arc<Keys>,
     former: Option<Arc<Former>>,
 }
 
-impl Ring {
-    fn of(config: &VaultConfig, master: &Secret<32>, list: Option<&Arc<FormerList>>) -> Ring {
+impl KeySet {
+    fn of(config: &VaultConfig, master: &Secret<32>, list: Option<&Arc<FormerList>>) -> KeySet {
         let former = config.former(master).zip(list).map(|((_, former), list)| Former {
             keys: Keys::derive(&former, config.settings(), Some(list.clone())),
             master: Secret::new_with(|key| key.copy_from_slice(master.expose())),
             list: list.clone(),
         });
         let present = Arc::new(Keys::derive(master, config.settings(), None));
-        Ring { present, former: former.map(Arc::new) }
+        KeySet { present, former: former.map(Arc::new) }
     }
 }
 
@@ -156,7 +156,7 @@ const UNLOCKED: &str = "the vault is not locked";
 
 impl KeyRing {
     pub(super) fn of(config: &VaultConfig, master: &Secret<32>, list: Option<&Arc<FormerList>>) -> Self {
-        KeyRing(RwLock::new(Some(Ring::of(config, master, list))))
+        KeyRing(RwLock::new(Some(KeySet::of(config, master, list))))
     }
 
     /// The keys with which everything new is written.
@@ -177,7 +177,7 @@ impl KeyRing {
         self.ring().former
     }
 
-    fn ring(&self) -> Ring {
+    fn ring(&self) -> KeySet {
         self.0.read().clone().expect(UNLOCKED) // invariant: a locked vault serves no request
     }
 
@@ -194,7 +194,7 @@ impl KeyRing {
 
     /// Switches to another configuration of the vault, or back to its own after a lock.
     pub(super) fn replace(&self, config: &VaultConfig, master: &Secret<32>, list: Option<&Arc<FormerList>>) {
-        *self.0.write() = Some(Ring::of(config, master, list));
+        *self.0.write() = Some(KeySet::of(config, master, list));
     }
 
     /// Erases the keys.

@@ -17,8 +17,9 @@ use super::{
     rotate::{Behind, WhyLeft},
     taken_id::StrandedId,
 };
-use content::{Background, Bounds, Budget, Buffered, ContentKeys, Context, SlotMemory, Space};
-use content::{Durability, Error, Result};
+use content::{
+    Background, Bounds, Budget, Buffered, ContentKeys, Context, Durability, Error, Result, SlotMemory, Space,
+};
 use crypto::secret::Secret;
 use engine::{EngineChoice, Router};
 use format::{

@@ -1,7 +1,6 @@
 //! An open regular file: its content, its descriptor, and its inode.
 
-use content::Error;
-use content::{Context, File};
+use content::{Context, Error, File};
 use std::sync::{
     Arc, OnceLock,
     atomic::{AtomicBool, Ordering},

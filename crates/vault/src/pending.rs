@@ -41,7 +41,7 @@ const SHARE: usize = 8;
 pub(super) struct Pending {
     filesystem: Filesystem,
     most: usize,
-    queue: Mutex<Queue>,
+    queue: Mutex<PendingQueue>,
     /// Held while a queue is made durable. Other callers may depend on that queue and have to wait. True
     /// from a failed sync until everything that it may have lost is written again and durable.
     doubtful: Mutex<bool>,
@@ -51,7 +51,7 @@ pub(super) struct Pending {
 }
 
 #[derive(Default)]
-struct Queue {
+struct PendingQueue {
     files: Vec<Small>,
     /// The list is incomplete.
     overflown: bool,
@@ -86,7 +86,7 @@ impl Pending {
         // in progress or a failure is still to be repaired.
         let most = if self.filesystem.syncs() { self.most } else { 2 * self.most };
         if queue.files.len() >= most {
-            *queue = Queue { files: Vec::new(), overflown: true };
+            *queue = PendingQueue { files: Vec::new(), overflown: true };
             return;
         }
         queue.files.push(Small { dir: dir.clone(), name, content: content.to_vec() });
@@ -109,7 +109,7 @@ impl Pending {
     fn make_durable(
         &self,
         doubtful: &mut bool,
-        make: impl FnOnce(&Queue) -> io::Result<usize>,
+        make: impl FnOnce(&PendingQueue) -> io::Result<usize>,
     ) -> io::Result<()> {
         let queue = std::mem::take(&mut *self.queue.lock());
         match make(&queue) {
@@ -129,7 +129,7 @@ impl Pending {
         }
     }
 
-    fn sync(&self, queue: &Queue) -> io::Result<()> {
+    fn sync(&self, queue: &PendingQueue) -> io::Result<()> {
         if queue.overflown {
             return self.sync_all();
         }
@@ -272,7 +272,7 @@ impl Vault {
 
     /// After a failed sync, writes the files again and makes them durable. If the list is incomplete,
     /// covers all small files in the store. Returns how many are lost.
-    fn write_again(&self, queue: &Queue) -> io::Result<usize> {
+    fn write_again(&self, queue: &PendingQueue) -> io::Result<usize> {
         log::warn!("a sync failed; rewriting the files that names depend on");
         // In reverse order: of several entries for one name the last is the valid one, and earlier ones
         // then find it right.

@@ -11,8 +11,7 @@ use super::{
     lock::{Users, WriteLock},
     names::{NamesIn, is_link, names_in, random_name, read_small, temporary_name},
 };
-use content::ContentKeys;
-use content::{Damage, Error, File, Rebuilt, Result};
+use content::{ContentKeys, Damage, Error, File, Rebuilt, Result};
 use format::{
     dir_id::{DIR_ID_FILE, DirId},
     former_list::Listed as Accepted,
@@ -34,10 +33,10 @@ use store::{BackingFile, DirFile, Listed, Node, StoreDir, fsync};
 /// needed.
 pub struct Aside {
     root: Arc<StoreDir>,
-    folder: Mutex<Option<Folder>>,
+    folder: Mutex<Option<QuarantineFolder>>,
 }
 
-struct Folder {
+struct QuarantineFolder {
     name: OsString,
     store: StoreDir,
     /// The last name that was assigned.
@@ -65,12 +64,12 @@ impl Aside {
         Ok(PathBuf::from(&folder.name).join(name))
     }
 
-    fn make(&self) -> io::Result<Folder> {
+    fn make(&self) -> io::Result<QuarantineFolder> {
         let name = random_name(ASIDE)?;
         self.root.mkdir(&name, 0o700)?;
         let store = self.root.open_dir(&name)?;
         self.root.sync()?;
-        Ok(Folder { name, store, count: 0 })
+        Ok(QuarantineFolder { name, store, count: 0 })
     }
 
     /// Stores a new file that `make` creates under the name. If that fails, the file is removed, because

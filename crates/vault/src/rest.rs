@@ -1,8 +1,7 @@
 //! A vault at rest: it is open, but a copy of its store is a clean vault.
 
 use super::{AwayError, Vault};
-use content::Error;
-use content::breakable;
+use content::{Error, breakable};
 
 /// Rules for bringing a vault to rest. A test breaks each one and has to detect it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

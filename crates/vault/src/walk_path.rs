@@ -9,9 +9,9 @@ use std::{
 
 /// The path of a directory or file, relative to the start of the walk.
 #[derive(Clone, Default)]
-pub struct WalkPath(Option<Arc<Name>>);
+pub struct WalkPath(Option<Arc<PathName>>);
 
-struct Name {
+struct PathName {
     above: WalkPath,
     name: OsString,
 }
@@ -19,7 +19,7 @@ struct Name {
 impl WalkPath {
     /// The path of the entry `name` in this directory.
     pub fn join(&self, name: &OsStr) -> WalkPath {
-        WalkPath(Some(Arc::new(Name { above: self.clone(), name: name.to_owned() })))
+        WalkPath(Some(Arc::new(PathName { above: self.clone(), name: name.to_owned() })))
     }
 
     /// The path of the entry `name` in the same directory as this one.
@@ -60,7 +60,7 @@ impl WalkPath {
     }
 }
 
-impl Drop for Name {
+impl Drop for PathName {
     /// Iterative, because a recursive drop would need a stack as deep as the tree.
     fn drop(&mut self) {
         let mut next = self.above.0.take();

@@ -22,7 +22,7 @@ use std::{
 use store::Node;
 
 /// The value of an attribute.
-enum Found {
+enum FoundAttribute {
     InList(Vec<u8>),
     /// Sealed.
     OnNode(Vec<u8>),
@@ -38,9 +38,9 @@ impl Vault {
         self.renew_target(&target)?;
         let node = target.node()?;
         let value = match self.find_value(&target, &node, name)? {
-            Found::InList(value) => value,
+            FoundAttribute::InList(value) => value,
             // The lock of lists is not held here: finding the identity may take locks that precede it.
-            Found::OnNode(sealed) => {
+            FoundAttribute::OnNode(sealed) => {
                 // If a crash took the identity that the value was bound to, the attribute counts as
                 // absent.
                 let identity = self.identity(&target, &node, false)?.ok_or(Error::NoAttribute)?;
@@ -59,13 +59,13 @@ impl Vault {
         }
     }
 
-    fn find_value(&self, target: &Target, node: &Node, name: &OsStr) -> Result<Found> {
+    fn find_value(&self, target: &Target, node: &Node, name: &OsStr) -> Result<FoundAttribute> {
         let (_shared, list) = self.list_of(target, node)?;
         if let Some(value) = list.as_ref().and_then(|list| list.get(name.as_bytes())) {
-            return Ok(Found::InList(value.to_vec()));
+            return Ok(FoundAttribute::InList(value.to_vec()));
         }
         match self.stored_value(node, name) {
-            Ok(value) => value.map(Found::OnNode).ok_or(Error::NoAttribute),
+            Ok(value) => value.map(FoundAttribute::OnNode).ok_or(Error::NoAttribute),
             // A store without extended attributes has none of ours.
             Err(Error::Store(e)) if e.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
                 Err(Error::NoAttribute)
@@ -86,8 +86,8 @@ impl Vault {
         name: &OsStr,
     ) -> Result<()> {
         match self.find_value(target, &target.node()?, name) {
-            Ok(Found::InList(_)) | Err(Error::NoAttribute) => Ok(()),
-            Ok(Found::OnNode(sealed)) => match identity {
+            Ok(FoundAttribute::InList(_)) | Err(Error::NoAttribute) => Ok(()),
+            Ok(FoundAttribute::OnNode(sealed)) => match identity {
                 Some(identity) => self.open_value(target, identity, name, &sealed).map(drop),
                 None => Ok(()),
             },

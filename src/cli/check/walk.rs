@@ -17,7 +17,7 @@ const WAITING: usize = 1024;
 const WAITING_SHARE: usize = 4;
 
 /// An open directory.
-struct Open<'p> {
+struct OpenDir<'p> {
     /// Paths in the vault and in the store, relative to the vault's root.
     path: WalkPath,
     stored: WalkPath,
@@ -28,7 +28,7 @@ struct Open<'p> {
 }
 
 /// The remaining work in a directory that has been read.
-struct Rest<'p> {
+struct DirWork<'p> {
     path: WalkPath,
     stored: WalkPath,
     earlier: Earlier<'p>,
@@ -63,7 +63,7 @@ impl<'p> Walk<'_> {
     /// Reads all directories, parents before children. `earlier` is how far an earlier check got.
     fn run(self, earlier: Earlier<'p>) {
         let (path, stored, found) = Default::default();
-        let root = Open { path, stored, dir: self.check.vault.root(), earlier, found };
+        let root = OpenDir { path, stored, dir: self.check.vault.root(), earlier, found };
         let dir = root.dir.clone();
         let Some(rest) = self.visit(root) else { return };
         let mut ladder = Ladder::new(dir, rest);
@@ -86,7 +86,7 @@ impl<'p> Walk<'_> {
 
     /// Reads a directory and queues its files. Returns the subdirectories still to visit, or `None`
     /// after an interruption.
-    fn visit(&self, mut open: Open<'p>) -> Option<Rest<'p>> {
+    fn visit(&self, mut open: OpenDir<'p>) -> Option<DirWork<'p>> {
         let number = self.begin_dir(&open.stored, open.earlier);
         let findings = mem::take(&mut open.found);
         let mut report = Report { directories: 1, findings, ..Report::default() };
@@ -99,7 +99,7 @@ impl<'p> Walk<'_> {
         if let Some(number) = number {
             self.progress.lock().end(number, report);
         }
-        let Open { path, stored, dir, earlier, .. } = open;
+        let OpenDir { path, stored, dir, earlier, .. } = open;
         for entry in files.into_iter().rev().filter(|entry| !earlier.has_file(&entry.stored.0)) {
             let spot = Spot { dir: stored.clone(), file: Some(entry.stored.0.clone()) };
             let number = self.progress.lock().begin(spot);
@@ -107,7 +107,7 @@ impl<'p> Walk<'_> {
             self.jobs.send((number, job)).ok()?;
         }
         dirs.retain(|entry| earlier.inside(&entry.stored.0).is_some());
-        Some(Rest { path, stored, earlier, dirs })
+        Some(DirWork { path, stored, earlier, dirs })
     }
 
     /// Registers a directory as in progress; `None` if an earlier check has covered it.
@@ -118,7 +118,7 @@ impl<'p> Walk<'_> {
 
     /// Opens a directory, then checks its attributes. In that order, because they are bound to its id,
     /// which may need repair first. `None` if the directory is damaged.
-    fn open(&self, parent: &Arc<Dir>, rest: &Rest<'p>, entry: DirEntry) -> Option<Open<'p>> {
+    fn open(&self, parent: &Arc<Dir>, rest: &DirWork<'p>, entry: DirEntry) -> Option<OpenDir<'p>> {
         let earlier = rest.earlier.inside(&entry.stored.0)?;
         let (path, stored) = (rest.path.join(&entry.name), rest.stored.join(&entry.stored.0));
         let job = Job { path, dir: parent.clone(), entry };
@@ -129,7 +129,7 @@ impl<'p> Walk<'_> {
         let mut found = Vec::from_iter(finding);
         if let Some(dir) = dir {
             found.extend(self.check.node(&job));
-            return Some(Open { path: job.path, stored, dir, earlier, found });
+            return Some(OpenDir { path: job.path, stored, dir, earlier, found });
         }
         if let Some(number) = self.begin_dir(&stored, earlier) {
             self.progress.lock().end(number, Report { findings: found, ..Report::default() });
@@ -139,8 +139,8 @@ impl<'p> Walk<'_> {
 
     /// Reports directories that the walk could not return to while they had subdirectories left to
     /// visit.
-    fn lose(&self, lost: Vec<Rest>, error: &io::Error) {
-        for Rest { path, stored, .. } in lost.into_iter().filter(|rest| !rest.dirs.is_empty()) {
+    fn lose(&self, lost: Vec<DirWork>, error: &io::Error) {
+        for DirWork { path, stored, .. } in lost.into_iter().filter(|rest| !rest.dirs.is_empty()) {
             self.report(&path, &stored, error);
         }
     }
@@ -155,8 +155,8 @@ impl<'p> Walk<'_> {
 
 impl Check<'_> {
     /// Lists a directory and reports everything in it that is not a valid entry.
-    fn entries(&self, open: &Open, report: &mut Report) -> Vec<DirEntry> {
-        let Open { path, dir, .. } = open;
+    fn entries(&self, open: &OpenDir, report: &mut Report) -> Vec<DirEntry> {
+        let OpenDir { path, dir, .. } = open;
         let contents = self.vault.inspect_dir(dir).unwrap_or_else(|e| {
             report.findings.push(finding(
                 Kind::Damaged,

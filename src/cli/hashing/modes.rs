@@ -21,7 +21,7 @@ use std::{
 };
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Task {
+enum HashTask {
     List,
     /// Print the files that are known, or those that are not, optionally with their hashes.
     Select {
@@ -34,7 +34,7 @@ enum Task {
 
 /// A task and its results so far.
 pub struct Mode {
-    task: Task,
+    task: HashTask,
     output: Output,
     known: Known,
     append: Option<Append>,
@@ -57,17 +57,17 @@ impl Mode {
     pub fn new(args: &HashArgs, known: Known, output: Output, append: Option<Append>) -> Self {
         let mode = &args.mode;
         let task = match () {
-            () if mode.audit => Task::Audit,
-            () if mode.duplicates => Task::Duplicates,
+            () if mode.audit => HashTask::Audit,
+            () if mode.duplicates => HashTask::Duplicates,
             () if mode.matching || mode.matching_hashes => {
-                Task::Select { known: true, hashes: mode.matching_hashes }
+                HashTask::Select { known: true, hashes: mode.matching_hashes }
             }
             () if mode.negative || mode.negative_hashes => {
-                Task::Select { known: false, hashes: mode.negative_hashes }
+                HashTask::Select { known: false, hashes: mode.negative_hashes }
             }
             // `--append` without a task prints the files that it adds.
-            () if args.append => Task::Select { known: false, hashes: true },
-            () => Task::List,
+            () if args.append => HashTask::Select { known: false, hashes: true },
+            () => HashTask::List,
         };
         Mode {
             task,
@@ -85,9 +85,9 @@ impl Mode {
     /// Whether lines are printed during hashing.
     pub fn prints_as_it_goes(&self) -> bool {
         match self.task {
-            Task::Audit => self.verbose >= 2 || self.output.is_json(),
-            Task::Duplicates => false,
-            Task::List | Task::Select { .. } => true,
+            HashTask::Audit => self.verbose >= 2 || self.output.is_json(),
+            HashTask::Duplicates => false,
+            HashTask::List | HashTask::Select { .. } => true,
         }
     }
 
@@ -106,7 +106,7 @@ impl Mode {
 
     /// Prints the header.
     pub fn begin(&mut self) {
-        let with_digests = matches!(self.task, Task::List | Task::Select { hashes: true, .. });
+        let with_digests = matches!(self.task, HashTask::List | HashTask::Select { hashes: true, .. });
         self.output.header(with_digests);
     }
 
@@ -129,9 +129,9 @@ impl Mode {
 
     fn file(&mut self, path: PathBuf, hashed: Hashed) {
         match self.task {
-            Task::List => return self.output.file(&path, &hashed),
-            Task::Duplicates => return self.groups.add(self.output.shown(&path), hashed),
-            Task::Select { .. } | Task::Audit => {}
+            HashTask::List => return self.output.file(&path, &hashed),
+            HashTask::Duplicates => return self.groups.add(self.output.shown(&path), hashed),
+            HashTask::Select { .. } | HashTask::Audit => {}
         }
         let name = self.output.shown(&path);
         let verdict = self.known.judge(name, &hashed);
@@ -142,8 +142,8 @@ impl Mode {
             append.add(name, &hashed);
         }
         match self.task {
-            Task::Audit => audited(&mut self.output, self.verbose, name, &hashed, verdict),
-            Task::Select { known, hashes } => {
+            HashTask::Audit => audited(&mut self.output, self.verbose, name, &hashed, verdict),
+            HashTask::Select { known, hashes } => {
                 let is_known = matches!(verdict, Verdict::Matched(_) | Verdict::Moved(_));
                 if is_known != known {
                     return;
@@ -160,7 +160,7 @@ impl Mode {
                     _ => self.output.line(&[name.as_os_str()]),
                 }
             }
-            Task::List | Task::Duplicates => {}
+            HashTask::List | HashTask::Duplicates => {}
         }
     }
 
@@ -173,9 +173,9 @@ impl Mode {
         self.audit.unreadable += left_out as u64;
         let mut members = Map::new();
         match self.task {
-            Task::Audit => self.finish_audit(&mut members),
-            Task::Duplicates => self.finish_duplicates(&mut members),
-            Task::List | Task::Select { .. } => {}
+            HashTask::Audit => self.finish_audit(&mut members),
+            HashTask::Duplicates => self.finish_duplicates(&mut members),
+            HashTask::List | HashTask::Select { .. } => {}
         }
         self.output.end(members);
         self.output.check()?;
@@ -183,7 +183,7 @@ impl Mode {
             append.store()?;
         }
         let audit = &self.audit;
-        if self.task == Task::Audit && !audit.passed() {
+        if self.task == HashTask::Audit && !audit.passed() {
             let Audit { partial, moved, new, missing, unreadable, .. } = audit;
             return Err(Failure::plain(
                 Code::AuditFailed,

@@ -20,7 +20,7 @@ use vault::Kind;
 const ZEROS: usize = 1 << 20;
 
 /// Standard output, and the reason why writing ended.
-struct Output<'i> {
+struct CatWriter<'i> {
     interrupt: &'i Interrupt,
     zeros: Vec<u8>,
     /// Bytes of this file written so far.
@@ -41,7 +41,7 @@ pub fn run(args: &CatArgs) -> Outcome {
     let vault = open(&args.vault, &args.unlock, &mut Reach::default())?;
     let interrupt = Interrupt::watch()?;
     for path in &args.paths {
-        let mut output = Output { interrupt: &interrupt, zeros: vec![0; ZEROS], at: 0, end: None };
+        let mut output = CatWriter { interrupt: &interrupt, zeros: vec![0; ZEROS], at: 0, end: None };
         let copied = print(&vault, path, &mut output);
         interrupt.check()?;
         match (output.end, copied) {
@@ -55,7 +55,7 @@ pub fn run(args: &CatArgs) -> Outcome {
     Ok(())
 }
 
-fn print<S: Side>(side: &S, path: &Path, output: &mut Output) -> io::Result<()> {
+fn print<S: Side>(side: &S, path: &Path, output: &mut CatWriter) -> io::Result<()> {
     let node = side.at(path)?.ok_or(Errno::NOENT)?;
     match side.stat(&node)?.kind {
         Kind::File => {}
@@ -73,7 +73,7 @@ fn print<S: Side>(side: &S, path: &Path, output: &mut Output) -> io::Result<()> 
     output.zeros_until(stat.size)
 }
 
-impl Output<'_> {
+impl CatWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.interrupt.check().is_err() {
             return Err(io::ErrorKind::Interrupted.into());

@@ -13,7 +13,7 @@ use std::{ffi::OsStr, io, ops::Range};
 use vault::{Kind, Stat, WalkPath};
 
 /// Missing byte ranges and the reasons. No range if an attribute is missing.
-type Damage = Vec<(Option<Range<u64>>, String)>;
+type MissingRanges = Vec<(Option<Range<u64>>, String)>;
 
 /// The set-user-id and set-group-id bits.
 const SET_ID: u32 = 0o6000;
@@ -155,8 +155,8 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
 
     /// Writes everything that can be read of a file. Returns what is missing, and the number of bytes
     /// written.
-    fn fill(&mut self, job: &Job<S, T>, file: &T::File) -> io::Result<(Damage, u64)> {
-        let (mut damage, mut written) = (Damage::new(), 0);
+    fn fill(&mut self, job: &Job<S, T>, file: &T::File) -> io::Result<(MissingRanges, u64)> {
+        let (mut damage, mut written) = (MissingRanges::new(), 0);
         let stat = self.source.each_segment(&job.node, &mut |segment| {
             if self.interrupt.check().is_err() {
                 return Err(io::ErrorKind::Interrupted.into());
@@ -280,7 +280,7 @@ fn same(a: &Stat, b: &Stat) -> bool {
 }
 
 /// Adds a damaged range. Merges it with an adjacent one that has the same reason.
-fn add(damage: &mut Damage, range: Range<u64>, reason: String) {
+fn add(damage: &mut MissingRanges, range: Range<u64>, reason: String) {
     match damage.last_mut() {
         Some((Some(last), why)) if last.end == range.start && *why == reason => last.end = range.end,
         _ => damage.push((Some(range), reason)),

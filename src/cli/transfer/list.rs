@@ -25,7 +25,7 @@ use vault::{Kind, Ladder, Stat, WalkPath};
 const LAST_SECOND: u64 = 253_402_300_799;
 
 /// A node of the vault to list.
-struct Entry {
+struct ListedEntry {
     path: PathBuf,
     stat: Stat,
     /// For a symbolic link, if shown.
@@ -33,7 +33,7 @@ struct Entry {
 }
 
 /// A listing in progress.
-struct Listing<'a> {
+struct ListWalk<'a> {
     args: &'a ListArgs,
     vault: Vaulted,
     interrupt: Interrupt,
@@ -44,7 +44,7 @@ struct Listing<'a> {
 }
 
 /// A listed directory, and the subdirectories still to list, the next one last.
-struct Rest {
+struct ListedDir {
     path: WalkPath,
     inner: Vec<OsString>,
 }
@@ -56,7 +56,7 @@ struct Rest {
 pub fn run(args: &ListArgs) -> Outcome {
     let vault = open(&args.vault, &args.unlock, &mut Reach::default())?;
     let interrupt = Interrupt::watch()?;
-    let mut listing = Listing { args, vault, interrupt, unreadable: 0, json: Vec::new(), is_read: true };
+    let mut listing = ListWalk { args, vault, interrupt, unreadable: 0, json: Vec::new(), is_read: true };
     listing.all()?;
     if args.json {
         print(&json::document("ls", json!({ "entries": listing.json })))?;
@@ -71,14 +71,14 @@ pub fn run(args: &ListArgs) -> Outcome {
     }
 }
 
-impl Listing<'_> {
+impl ListWalk<'_> {
     fn all(&mut self) -> Outcome {
         let path = &self.args.path;
         let node = self.vault.at(path).and_then(|node| node.ok_or(Errno::NOENT.into()));
         let node = node.map_err(|e| Failure::plain(Code::Failed, format!("{path:?}: {e}")))?;
         let name = path.file_name().map(PathBuf::from).unwrap_or_default();
         match self.look(&name, &node) {
-            Ok(Entry { stat, .. }) if stat.kind == Kind::Dir => self.below(node),
+            Ok(ListedEntry { stat, .. }) if stat.kind == Kind::Dir => self.below(node),
             Ok(entry) => self.show(&entry),
             Err(e) => {
                 self.note(&name, &e);
@@ -121,7 +121,7 @@ impl Listing<'_> {
         &mut self,
         path: WalkPath,
         node: &<Vaulted as Side>::Node,
-    ) -> Outcome<Option<(<Vaulted as Side>::Dir, Rest)>> {
+    ) -> Outcome<Option<(<Vaulted as Side>::Dir, ListedDir)>> {
         let (dir, names) = match self.names(node) {
             Ok(found) => found,
             Err(e) => {
@@ -149,7 +149,7 @@ impl Listing<'_> {
             }
         }
         inner.reverse();
-        Ok(Some((dir, Rest { path, inner })))
+        Ok(Some((dir, ListedDir { path, inner })))
     }
 
     fn names(&self, node: &<Vaulted as Side>::Node) -> io::Result<(<Vaulted as Side>::Dir, Vec<OsString>)> {
@@ -160,20 +160,20 @@ impl Listing<'_> {
     }
 
     /// Reports directories that the walk could not return to while they had subdirectories left to list.
-    fn lose(&mut self, lost: Vec<Rest>, error: &io::Error) {
-        for Rest { path, .. } in lost.into_iter().filter(|rest| !rest.inner.is_empty()) {
+    fn lose(&mut self, lost: Vec<ListedDir>, error: &io::Error) {
+        for ListedDir { path, .. } in lost.into_iter().filter(|rest| !rest.inner.is_empty()) {
             self.note(&path.path(), error);
         }
     }
 
-    fn look(&self, path: &Path, node: &<Vaulted as Side>::Node) -> io::Result<Entry> {
+    fn look(&self, path: &Path, node: &<Vaulted as Side>::Node) -> io::Result<ListedEntry> {
         let stat = self.vault.stat(node)?;
         let wanted = stat.kind == Kind::Symlink && (self.args.long || self.args.json);
         let target = wanted.then(|| self.vault.link_target(node)).transpose()?;
-        Ok(Entry { path: path.to_owned(), stat, target })
+        Ok(ListedEntry { path: path.to_owned(), stat, target })
     }
 
-    fn show(&mut self, entry: &Entry) -> Outcome {
+    fn show(&mut self, entry: &ListedEntry) -> Outcome {
         if self.args.json {
             self.json.push(entry.json());
         } else {
@@ -189,9 +189,9 @@ impl Listing<'_> {
     }
 }
 
-impl Entry {
+impl ListedEntry {
     fn long(&self) -> String {
-        let Entry { path, stat, target } = self;
+        let ListedEntry { path, stat, target } = self;
         let target = target.as_ref().map(|target| format!(" -> {}", escaped(Path::new(target))));
         let size = match stat.kind {
             Kind::CharDevice | Kind::BlockDevice => {

@@ -34,7 +34,7 @@ const SETTINGS: Settings =
     Settings { cipher: Cipher::Aes256, integrity: Integrity::DEFAULT, names: NameMode::Encrypted };
 
 /// Measurements of a run.
-struct Run<'a> {
+struct RunTimes<'a> {
     tree: &'a Tree,
     copied_in: Duration,
     compared_in: Duration,
@@ -66,7 +66,7 @@ pub fn run(args: &TryArgs) -> Outcome {
 }
 
 /// The steps between creating the temporary directory and removing it.
-fn story<'a>(args: &TryArgs, tree: &'a Tree, temp: &TempDir, interrupt: &Interrupt) -> Outcome<Run<'a>> {
+fn story<'a>(args: &TryArgs, tree: &'a Tree, temp: &TempDir, interrupt: &Interrupt) -> Outcome<RunTimes<'a>> {
     let (vault, mount) = (temp.path().join("vault"), temp.path().join("mount"));
     fs::create_dir(&mount).map_err(|e| Failure::io("the mount point", &e))?;
     let key = random_key()?;
@@ -100,7 +100,7 @@ fn story<'a>(args: &TryArgs, tree: &'a Tree, temp: &TempDir, interrupt: &Interru
             speed(tree, compared_in)
         ),
     );
-    Ok(Run { tree, copied_in, compared_in, pieces: pieces.len(), sight })
+    Ok(RunTimes { tree, copied_in, compared_in, pieces: pieces.len(), sight })
 }
 
 /// Does `work` in the mounted vault. The time includes the unmount, because only then is everything
@@ -182,7 +182,7 @@ fn refuse_readable(sight: &Sight) -> Outcome {
     Err(Failure::new(Code::Failed, what, "This must not happen: please report it."))
 }
 
-fn as_json(run: &Run) -> Value {
+fn as_json(run: &RunTimes) -> Value {
     let mut members = Map::new();
     json::put_name(&mut members, "source", &run.tree.root);
     let figures = [

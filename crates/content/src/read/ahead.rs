@@ -42,7 +42,7 @@ const STOPPED: u64 = 64;
 const IDLE: Duration = Duration::from_secs(2);
 
 /// A reader that proceeds through the file in equal steps.
-struct Stream {
+struct ReadStream {
     id: u64,
     /// Start of its last request.
     at: u64,
@@ -57,7 +57,7 @@ struct Stream {
     used: u64,
 }
 
-impl Stream {
+impl ReadStream {
     /// Whether the reader is unlikely to make another request: it has reached the end of a file of `size`
     /// bytes (or its start, if it reads backward), or it has stopped while others continued. `requests`
     /// counts the requests of all readers.
@@ -78,7 +78,7 @@ pub(crate) struct Found {
 
 /// The readers of one file and the windows ahead of them.
 pub(crate) struct Ahead {
-    streams: Vec<Stream>,
+    streams: Vec<ReadStream>,
     windows: Vec<Arc<Window>>,
     /// Id of the content from which the windows are opened.
     content: u64,
@@ -189,7 +189,7 @@ impl Ahead {
 
     /// Index in `streams` of the reader whose next step this is, if it has a pattern.
     fn recognise(&mut self, bytes: &Range<u64>) -> Option<usize> {
-        let steps_to = |s: &Stream| {
+        let steps_to = |s: &ReadStream| {
             bytes.start == s.end || s.step != 0 && s.at.checked_add_signed(s.step) == Some(bytes.start)
         };
         if let Some(number) = self.streams.iter().position(steps_to) {
@@ -212,7 +212,7 @@ impl Ahead {
             return Some(number);
         }
         // Requests of one reader overtook one another.
-        let near = |s: &&mut Stream| {
+        let near = |s: &&mut ReadStream| {
             s.foreseen >= STEADY && bytes.end > s.end.saturating_sub(s.reach) && bytes.start < s.end + s.reach
         };
         if let Some(stream) = self.streams.iter_mut().find(near) {
@@ -228,7 +228,7 @@ impl Ahead {
     /// Starts tracking a reader. One that starts at offset 0 will most likely continue, unless the last
     /// such reader did not; then a header is probably being read repeatedly.
     fn new_stream(&mut self, bytes: &Range<u64>) -> Option<usize> {
-        let returns = |s: &Stream| bytes.start == 0 && s.at == 0 && s.foreseen < STEADY;
+        let returns = |s: &ReadStream| bytes.start == 0 && s.at == 0 && s.foreseen < STEADY;
         let same = self.streams.iter().position(returns);
         let full = self.streams.len() == STREAMS;
         let oldest = || (0..STREAMS).min_by_key(|n| self.streams[*n].used);
@@ -237,7 +237,7 @@ impl Ahead {
             self.goes_on &= gone.at > 0 || gone.foreseen >= STEADY;
             self.windows.retain(|w| w.stream != gone.id);
         }
-        self.streams.push(Stream {
+        self.streams.push(ReadStream {
             id: self.requests,
             at: bytes.start,
             end: bytes.end,

@@ -36,7 +36,7 @@ impl PlainRange {
 }
 
 /// Whether the file's lock is held while chunks are read from the store.
-enum Lock {
+enum ReadLock {
     Released,
     Held,
 }
@@ -52,7 +52,7 @@ struct Parts {
 }
 
 /// The sources of a range, and the state at that moment.
-struct Found<'a> {
+struct FoundRange<'a> {
     /// First chunk of the range.
     first: u64,
     /// Bytes up to the end of the range or of the file, whichever comes first.
@@ -73,9 +73,9 @@ impl File {
     /// # Errors
     /// `Damaged` if a chunk, or a page above it, does not authenticate; otherwise the store's.
     pub(crate) fn decrypt_range(&self, chunks: ChunkRange) -> Result<PlainRange> {
-        match self.try_decrypt_range(chunks.clone(), Lock::Released) {
+        match self.try_decrypt_range(chunks.clone(), ReadLock::Released) {
             Err(Error::Damaged(_)) if holds(Rule::ReadAgainHeld) => {
-                self.try_decrypt_range(chunks, Lock::Held)
+                self.try_decrypt_range(chunks, ReadLock::Held)
             }
             result => result,
         }
@@ -99,15 +99,15 @@ impl File {
         let end = offset.saturating_add(out.len() as u64);
         self.state.read().check_readable(end)?;
         let chunks = offset / layout::CHUNK..end / layout::CHUNK;
-        match self.try_read_whole_chunks(&chunks, out, Lock::Released) {
+        match self.try_read_whole_chunks(&chunks, out, ReadLock::Released) {
             Err(Error::Damaged(_)) if holds(Rule::ReadAgainHeld) => {
-                self.try_read_whole_chunks(&chunks, out, Lock::Held)
+                self.try_read_whole_chunks(&chunks, out, ReadLock::Held)
             }
             result => result,
         }
     }
 
-    fn try_read_whole_chunks(&self, chunks: &ChunkRange, out: &mut [u8], lock: Lock) -> Result<usize> {
+    fn try_read_whole_chunks(&self, chunks: &ChunkRange, out: &mut [u8], lock: ReadLock) -> Result<usize> {
         let found = self.find(chunks, out, lock)?;
         self.fill_in_place(&found, out)?;
         Ok(found.len)
@@ -115,7 +115,7 @@ impl File {
 
     /// Opens a range. With the lock released, a chunk may be overwritten while it is read; it then does
     /// not verify.
-    fn try_decrypt_range(&self, chunks: ChunkRange, lock: Lock) -> Result<PlainRange> {
+    fn try_decrypt_range(&self, chunks: ChunkRange, lock: ReadLock) -> Result<PlainRange> {
         // Get the buffers first: no thread should lock a file while it waits for memory.
         let (mut content, spare) = self.buffers_for((chunks.end - chunks.start) as usize * CHUNK);
         let mut found = self.find(&chunks, &mut content, lock)?;
@@ -132,12 +132,12 @@ impl File {
                 fill_zeros(found.first, &zeros, &mut content);
             }
         }
-        let Found { len, version, .. } = found;
+        let FoundRange { len, version, .. } = found;
         Ok(PlainRange { buffer: content, start: chunks.start * layout::CHUNK, len, content: version })
     }
 
     /// Collects the sources of a range under the file's lock.
-    fn find(&self, chunks: &ChunkRange, content: &mut [u8], lock: Lock) -> Result<Found<'_>> {
+    fn find(&self, chunks: &ChunkRange, content: &mut [u8], lock: ReadLock) -> Result<FoundRange<'_>> {
         let st = self.state_with_slots(chunks)?;
         // A write completed above may have broken the state. The length was checked earlier.
         st.check_readable(0)?;
@@ -146,12 +146,12 @@ impl File {
         let version = st.times.content;
         let parts = self.parts(&st, &(chunks.start..layout::chunks(end)), content)?;
         let identity = st.stored.identity.clone().filter(|_| !parts.stored.is_empty());
-        let _held = matches!(lock, Lock::Held).then_some(st);
-        Ok(Found { first: chunks.start, len: (end - start) as usize, version, parts, identity, _held })
+        let _held = matches!(lock, ReadLock::Held).then_some(st);
+        Ok(FoundRange { first: chunks.start, len: (end - start) as usize, version, parts, identity, _held })
     }
 
     /// Reads and opens these chunks in place.
-    fn fill_in_place(&self, found: &Found, content: &mut [u8]) -> Result<()> {
+    fn fill_in_place(&self, found: &FoundRange, content: &mut [u8]) -> Result<()> {
         let Parts { stored, zeros, buffered } = &found.parts;
         if let Some(identity) = &found.identity {
             // Buffered chunks are in place already.

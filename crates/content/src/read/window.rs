@@ -39,12 +39,12 @@ pub(crate) struct Window {
     /// The reader that the window is for, and the window's number within the file.
     pub(crate) stream: u64,
     pub(crate) number: u64,
-    stage: Mutex<Stage>,
+    stage: Mutex<WindowStage>,
     opened: Condvar,
     all: Arc<ReadAheadMemory>,
 }
 
-enum Stage {
+enum WindowStage {
     Waiting,
     Opening,
     Open(Arc<PlainRange>),
@@ -64,7 +64,7 @@ impl Window {
             all.bytes.fetch_sub(bytes, Ordering::Relaxed);
             return None;
         }
-        let (stage, opened) = (Mutex::new(Stage::Waiting), Condvar::new());
+        let (stage, opened) = (Mutex::new(WindowStage::Waiting), Condvar::new());
         Some(Arc::new(Window { chunks, stream, number, stage, opened, all: all.clone() }))
     }
 
@@ -76,14 +76,14 @@ impl Window {
     pub(super) fn open(&self, open: impl FnOnce(ChunkRange) -> Result<PlainRange>) {
         {
             let mut stage = self.stage.lock();
-            if !matches!(*stage, Stage::Waiting) {
+            if !matches!(*stage, WindowStage::Waiting) {
                 return;
             }
-            *stage = Stage::Opening;
+            *stage = WindowStage::Opening;
         }
-        let ended = Ended(self);
+        let ended = OpeningGuard(self);
         if let Ok(range) = open(self.chunks.clone()) {
-            *self.stage.lock() = Stage::Open(Arc::new(range));
+            *self.stage.lock() = WindowStage::Open(Arc::new(range));
         }
         drop(ended);
     }
@@ -96,22 +96,22 @@ impl Window {
     ) -> Option<Arc<PlainRange>> {
         self.open(open);
         let mut stage = self.stage.lock();
-        self.opened.wait_while(&mut stage, |stage| matches!(stage, Stage::Opening));
+        self.opened.wait_while(&mut stage, |stage| matches!(stage, WindowStage::Opening));
         match &*stage {
-            Stage::Open(range) => Some(range.clone()),
-            Stage::Waiting | Stage::Opening | Stage::Failed => None,
+            WindowStage::Open(range) => Some(range.clone()),
+            WindowStage::Waiting | WindowStage::Opening | WindowStage::Failed => None,
         }
     }
 }
 
 /// Marks an opening as ended, however it ended.
-struct Ended<'a>(&'a Window);
+struct OpeningGuard<'a>(&'a Window);
 
-impl Drop for Ended<'_> {
+impl Drop for OpeningGuard<'_> {
     fn drop(&mut self) {
         let mut stage = self.0.stage.lock();
-        if matches!(*stage, Stage::Opening) {
-            *stage = Stage::Failed;
+        if matches!(*stage, WindowStage::Opening) {
+            *stage = WindowStage::Failed;
         }
         self.0.opened.notify_all();
     }

@@ -1,7 +1,7 @@
 //! Repair of a file whose entries give the root of its record. Only node pages, leftover slots, the other
 //! record or the length can then be wrong.
 
-use super::{Anchor, File, Identity, Patches, Plan, Rebuilt, entries_below, patch_group};
+use super::{Anchor, File, Identity, Patches, RebuildPlan, Rebuilt, entries_below, patch_group};
 use crate::{Result, tree::RootBuilder};
 use format::{
     layout,
@@ -11,14 +11,14 @@ use format::{
 
 impl File {
     /// A plan that keeps everything; `None` if the entries do not give the root.
-    pub(super) fn exact(&self, anchor: &Anchor) -> Result<Option<Plan>> {
+    pub(super) fn exact(&self, anchor: &Anchor) -> Result<Option<RebuildPlan>> {
         let Some(root) = anchor.root else { return Ok(None) };
         let (given, entries, nodes) = self.collect(&anchor.identity, anchor.size, anchor.epoch)?;
         if given != root {
             return Ok(None);
         }
         let version = Version { epoch: anchor.epoch, size: anchor.size, root };
-        Ok(Some(Plan { version, entries, nodes, outcome: Rebuilt::Exact }))
+        Ok(Some(RebuildPlan { version, entries, nodes, outcome: Rebuilt::Exact }))
     }
 
     /// The root over the newest slots up to `epoch`.

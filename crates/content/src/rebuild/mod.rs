@@ -40,7 +40,7 @@ pub enum Rebuilt {
 type Patches = Vec<(u64, Vec<u8>)>;
 
 /// The version that a file gets, and the pages that must be written for it.
-struct Plan {
+struct RebuildPlan {
     version: Version,
     /// Pages of entries. Once they are written, they alone give the version's root.
     entries: Patches,
@@ -84,7 +84,7 @@ impl File {
     /// Carries out a plan: writes entries and length, then the record in both sectors, then the node
     /// pages. Until the record is written, only the old node pages prove which chunks are holes. From
     /// then on, the new ones follow from the entries.
-    fn put_plan(&self, anchor: &Anchor, plan: &Plan, length: u64) -> Result<()> {
+    fn put_plan(&self, anchor: &Anchor, plan: &RebuildPlan, length: u64) -> Result<()> {
         let done = plan.entries.is_empty() && plan.nodes.is_empty() && self.store.len()? == length;
         if anchor.recorded && done {
             return Ok(());

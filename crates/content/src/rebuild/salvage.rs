@@ -5,7 +5,7 @@
 //! that a chunk was a hole. Without one, the chunk is marked as lost, so that reads never return zeros
 //! that nobody wrote.
 
-use super::{Anchor, File, Patches, Plan, Rebuilt, entries_below, patch_group};
+use super::{Anchor, File, Patches, RebuildPlan, Rebuilt, entries_below, patch_group};
 use crate::{Damage, Result, tree::read_entries};
 use format::{
     entry::{Entry, Slot},
@@ -22,7 +22,7 @@ const LOST_CHUNK: Slot = Slot { nonce: *b"lost chunk", epoch: 1, tag: [0; 16] };
 const MOST_PATCHES: usize = 1 << 17;
 
 /// A slot and its position in the entry.
-type Placed = (usize, Slot);
+type PlacedSlot = (usize, Slot);
 
 struct Salvage<'a> {
     file: &'a File,
@@ -40,7 +40,7 @@ impl File {
     ///
     /// # Errors
     /// `Damaged` if too many chunks would have to be marked as lost.
-    pub(super) fn salvage(&self, anchor: &Anchor) -> Result<Plan> {
+    pub(super) fn salvage(&self, anchor: &Anchor) -> Result<RebuildPlan> {
         let (entries, nodes, holes) = Default::default();
         let mut salvage = Salvage { file: self, anchor, entries, nodes, holes, newest: 1 };
         let root = salvage.digest(layout::levels(layout::groups(anchor.size)), 0, anchor.root)?;
@@ -48,7 +48,7 @@ impl File {
         let epoch = if anchor.root.is_some() { anchor.epoch } else { salvage.newest };
         let version = Version { epoch, size: anchor.size, root };
         let Salvage { entries, nodes, .. } = salvage;
-        Ok(Plan { version, entries, nodes, outcome: Rebuilt::Salvaged })
+        Ok(RebuildPlan { version, entries, nodes, outcome: Rebuilt::Salvaged })
     }
 }
 
@@ -93,14 +93,14 @@ impl Salvage<'_> {
         }
         let raw = read_entries(&*self.file.store, group)?;
         let entries = entries_below(group, &raw, self.anchor.size);
-        let newest: Vec<Option<Placed>> =
+        let newest: Vec<Option<PlacedSlot>> =
             entries.iter().map(|entry| entry.current(Some(self.anchor.epoch), None)).collect();
         let kept = if wanted == Some(self.leaf(group, &newest)) {
             newest
         } else {
             let stored = self.stored(group, &entries)?;
-            let or_newest = |(stored, newest): (&Option<Placed>, &Option<Placed>)| stored.or(*newest);
-            let best: Vec<Option<Placed>> = stored.iter().zip(&newest).map(or_newest).collect();
+            let or_newest = |(stored, newest): (&Option<PlacedSlot>, &Option<PlacedSlot>)| stored.or(*newest);
+            let best: Vec<Option<PlacedSlot>> = stored.iter().zip(&newest).map(or_newest).collect();
             if wanted == Some(self.leaf(group, &best)) { best } else { self.mark(group, stored) }
         };
         self.newest = kept.iter().flatten().map(|(_, slot)| slot.epoch).fold(self.newest, u64::max);
@@ -130,11 +130,11 @@ impl Salvage<'_> {
     }
 
     /// The newest slot of each chunk under which its data verifies.
-    fn stored(&self, group: u64, entries: &[Entry]) -> Result<Vec<Option<Placed>>> {
+    fn stored(&self, group: u64, entries: &[Entry]) -> Result<Vec<Option<PlacedSlot>>> {
         let Anchor { identity, size, epoch, .. } = self.anchor;
         let mut all = Vec::with_capacity(entries.len());
         for (index, entry) in (layout::first_chunk(group)..).zip(entries) {
-            let mut best: Option<Placed> = None;
+            let mut best: Option<PlacedSlot> = None;
             for (place, slot) in entry.0.iter().enumerate() {
                 if let Some(slot) = slot.filter(|slot| slot.epoch <= *epoch)
                     && best.is_none_or(|(_, best)| best.epoch < slot.epoch)
@@ -149,7 +149,7 @@ impl Salvage<'_> {
     }
 
     /// Marks chunks without a verifying slot as lost.
-    fn mark(&self, group: u64, mut kept: Vec<Option<Placed>>) -> Vec<Option<Placed>> {
+    fn mark(&self, group: u64, mut kept: Vec<Option<PlacedSlot>>) -> Vec<Option<PlacedSlot>> {
         let chunks = layout::chunks(self.anchor.size);
         for (_, slot) in (layout::first_chunk(group)..chunks).zip(&mut kept) {
             slot.get_or_insert((0, LOST_CHUNK));
@@ -157,7 +157,7 @@ impl Salvage<'_> {
         kept
     }
 
-    fn leaf(&self, group: u64, kept: &[Option<Placed>]) -> Digest {
+    fn leaf(&self, group: u64, kept: &[Option<PlacedSlot>]) -> Digest {
         let slots = kept.iter().map(|kept| kept.as_ref().map(|(_, slot)| slot));
         leaf_digest(&self.anchor.identity.keys, group, slots)
     }

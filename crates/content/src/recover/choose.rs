@@ -4,7 +4,7 @@
 //! A slot never counts by its tag alone. If a file was copied and both copies were written, the tags of
 //! both verify. Only a root tells which slots belong together.
 
-use super::{Dirty, File, Proven, indexed};
+use super::{DirtyFile, File, Proven, indexed};
 use crate::{
     Damage, Result,
     record::Identity,
@@ -29,7 +29,7 @@ enum Fallback {
 
 impl File {
     /// Assembles the newest proven version, as far as its data is present.
-    pub(super) fn choose(&self, dirty: &Dirty, proven: &Proven) -> Result<Recovered> {
+    pub(super) fn choose(&self, dirty: &DirtyFile, proven: &Proven) -> Result<Recovered> {
         let version = proven.versions[0];
         let limit = if holds(Rule::OnlyProven) { version.epoch } else { dirty.versions[0].epoch };
         let mut recovered = Recovered::new(dirty.base, version.size, limit);

@@ -35,7 +35,7 @@ const NOT_LISTED: &str = "is of the vault's former key, and not as it was when `
                           from a backup or by somebody who has that key";
 
 /// A dirty file: its identity, and the versions that its newest record names.
-struct Dirty {
+struct DirtyFile {
     identity: Arc<Identity>,
     /// Newest first; the last one is the base.
     versions: Vec<Version>,
@@ -43,7 +43,7 @@ struct Dirty {
 }
 
 /// The newest record and the index of its sector.
-struct Found {
+struct NewestRecord {
     identity: Arc<Identity>,
     place: usize,
     newest: Record,
@@ -77,7 +77,7 @@ impl File {
     pub(super) fn load_header(&self, st: &mut State, stored: u64, header: &Header) -> Result<()> {
         let Some(page) = header.committed() else { return Ok(()) };
         let sectors = header.records();
-        let Found { identity, place, newest } = self.read_records(&sectors)?;
+        let NewestRecord { identity, place, newest } = self.read_records(&sectors)?;
         if let (Some(bounds), Some(found)) = (&self.context.bounds, Bound::of(&sectors[place])) {
             bounds.check(&found)?;
         }
@@ -92,7 +92,7 @@ impl File {
             // The other record does not count: it may come from a copy that was written separately.
             Claim::Dirty { base, between: Between { previous, barrier } } => {
                 let versions = [Some(target), previous, barrier, Some(base)].into_iter().flatten().collect();
-                let dirty = Dirty { identity, versions, base };
+                let dirty = DirtyFile { identity, versions, base };
                 let recovered = self.choose(&dirty, &self.prove(&dirty)?)?;
                 self.recover(st, dirty.identity, records, target.epoch, recovered)
             }
@@ -136,7 +136,7 @@ impl File {
         }
     }
 
-    fn read_records(&self, sectors: &[[u8; RECORD]; 2]) -> Result<Found> {
+    fn read_records(&self, sectors: &[[u8; RECORD]; 2]) -> Result<NewestRecord> {
         let keys = sectors.iter().map(Record::peek_key).filter(|key| *key != Err(RecordError::Empty));
         let keys =
             keys.collect::<std::result::Result<Vec<_>, _>>().map_err(|_| bad_record("is malformed"))?;
@@ -162,7 +162,7 @@ impl File {
             return Err(bad_record("has two different versions with the same sequence number"));
         }
         let (place, newest) = found.pop().ok_or_else(|| bad_record("is missing"))?;
-        Ok(Found { identity, place, newest })
+        Ok(NewestRecord { identity, place, newest })
     }
 
     fn load_clean(

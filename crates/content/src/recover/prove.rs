@@ -1,6 +1,6 @@
 //! R1: finds which versions named by the newest record are proven by the stored slots.
 
-use super::{Dirty, File, indexed};
+use super::{DirtyFile, File, indexed};
 use crate::{Damage, Result, tree::RootBuilder};
 use format::{
     entry::{Entry, Slot},
@@ -30,8 +30,8 @@ impl File {
     ///
     /// # Errors
     /// `Damaged` if they prove none.
-    pub(super) fn prove(&self, dirty: &Dirty) -> Result<Proven> {
-        let Dirty { identity, versions, base } = dirty;
+    pub(super) fn prove(&self, dirty: &DirtyFile) -> Result<Proven> {
+        let DirtyFile { identity, versions, base } = dirty;
         let mut roots: Vec<_> =
             versions.iter().map(|version| RootBuilder::new(&identity.keys, version.size)).collect();
         let sizes = || versions.iter().map(|version| version.size);

@@ -133,11 +133,11 @@ impl<'a, T> RwLockWriteGuard<'a, T> {
 }
 
 /// As parking_lot's. It must be of the same kind as the lock it is used with.
-pub struct Condvar(Either<parking_lot::Condvar, Waiting>);
+pub struct Condvar(Either<parking_lot::Condvar, ScheduledCondvar>);
 
 /// A condition variable over the scheduler's.
 #[derive(Default)]
-struct Waiting {
+struct ScheduledCondvar {
     waiting: shuttle::sync::Mutex<()>,
     woken: shuttle::sync::Condvar,
 }
@@ -145,7 +145,7 @@ struct Waiting {
 impl Condvar {
     /// As parking_lot's.
     pub fn new() -> Self {
-        Condvar(Either::made((), |()| parking_lot::Condvar::new(), |()| Waiting::default()))
+        Condvar(Either::made((), |()| parking_lot::Condvar::new(), |()| ScheduledCondvar::default()))
     }
 
     /// As parking_lot's.

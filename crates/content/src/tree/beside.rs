@@ -21,13 +21,13 @@ use std::{
 const MOST: usize = if cfg!(any(test, feature = "testing")) { 4 } else { 64 };
 
 /// Place for the leaf of a group.
-type Place = OnceLock<(u64, Leaf)>;
+type LeafPlace = OnceLock<(u64, Leaf)>;
 
 /// Leaves in order of arrival. A leaf may occur twice if two readers loaded it at the same time.
 #[derive(Default)]
 pub(super) struct Beside {
     /// Allocated on first use.
-    leaves: OnceLock<Box<[Place; MOST]>>,
+    leaves: OnceLock<Box<[LeafPlace; MOST]>>,
     /// Number of places taken; exceeds the capacity if there were too few.
     taken: AtomicUsize,
 }

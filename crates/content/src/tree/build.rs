@@ -13,11 +13,11 @@ use format::{
 pub(crate) struct RootBuilder<'a> {
     keys: &'a FileKeys,
     /// Pages of levels 1, 2, …
-    open: Vec<Page>,
+    open: Vec<PartialPage>,
     root: Digest,
 }
 
-struct Page {
+struct PartialPage {
     k: u64,
     children: Children,
 }
@@ -29,7 +29,7 @@ impl<F: FnMut(u32, u64, &[Digest; FANOUT]) -> Result<()>> Sink for F {}
 impl<'a> RootBuilder<'a> {
     /// Starts a version of `size` bytes.
     pub(crate) fn new(keys: &'a FileKeys, size: u64) -> Self {
-        let page = |_| Page { k: 0, children: Box::new([ALL_HOLES; FANOUT]) };
+        let page = |_| PartialPage { k: 0, children: Box::new([ALL_HOLES; FANOUT]) };
         let open = (0..layout::levels(layout::groups(size))).map(page).collect();
         RootBuilder { keys, open, root: ALL_HOLES }
     }
@@ -73,7 +73,7 @@ impl<'a> RootBuilder<'a> {
     /// Closes the open page above level `below`.
     fn close(&mut self, below: usize, sink: &mut impl Sink) -> Result<()> {
         let level = below as u32 + 1;
-        let Page { k, children } = &self.open[below];
+        let PartialPage { k, children } = &self.open[below];
         let (k, digest) = (*k, node_digest(self.keys, level, *k, children));
         if digest == ALL_HOLES {
             return Ok(());

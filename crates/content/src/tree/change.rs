@@ -1,7 +1,7 @@
 //! Changes from one version to the next: sets entries, changes the size, recomputes digests, and rolls
 //! everything back if it could not be stored.
 
-use super::{FANOUT, Leaf, Node, Source, TOGETHER, Tree, digests_of, encode_entries};
+use super::{FANOUT, Leaf, Source, TOGETHER, Tree, TreeNode, digests_of, encode_entries};
 use crate::Result;
 use format::{
     entry::{ENTRY, Entry},
@@ -26,7 +26,7 @@ enum Replaced {
     Leaf(u64, Option<Leaf>),
     /// A leaf whose stored page has entries past the end.
     Stale(u64),
-    Node((u32, u64), Option<Node>),
+    Node((u32, u64), Option<TreeNode>),
     /// Groups that no longer count as touched.
     Touched(Vec<u64>),
 }
@@ -102,7 +102,7 @@ impl Tree {
         let (before, after) = (self.levels(), layout::levels(layout::groups(size)));
         let mut digest = self.root;
         for level in before + 1..=after {
-            let mut node = Node::empty();
+            let mut node = TreeNode::empty();
             node.children[0] = digest;
             digest = node_digest(source.keys, level, 0, &node.children);
             self.note_node((level, 0));

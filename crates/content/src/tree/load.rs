@@ -1,7 +1,7 @@
 //! Loads pages from the store, each verified against the digest above it, and evicts them.
 
 use super::{
-    FANOUT, Leaf, Node, Source, TOGETHER, Tree, damaged_leaf, decode_entries, digests_of, read_entries,
+    FANOUT, Leaf, Source, TOGETHER, Tree, TreeNode, damaged_leaf, decode_entries, digests_of, read_entries,
 };
 use crate::{Damage, Result};
 use format::{
@@ -157,7 +157,7 @@ impl Tree {
             return Ok(());
         }
         let wanted = self.digest_at(source, level, k)?;
-        let mut node = Node::empty();
+        let mut node = TreeNode::empty();
         node.unsaved = false;
         if wanted != ALL_HOLES {
             let mut page = [0; layout::PAGE as usize];

@@ -54,15 +54,15 @@ struct Leaf {
 }
 
 #[derive(Clone)]
-struct Node {
+struct TreeNode {
     children: Children,
     /// Differs from the stored page.
     unsaved: bool,
 }
 
-impl Node {
+impl TreeNode {
     fn empty() -> Self {
-        Node { children: Box::new([ALL_HOLES; FANOUT]), unsaved: true }
+        TreeNode { children: Box::new([ALL_HOLES; FANOUT]), unsaved: true }
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Tree {
     leaves: HashMap<u64, Leaf>,
     /// Leaves loaded by readers, not merged into `leaves` yet.
     beside: Beside,
-    nodes: HashMap<(u32, u64), Node>,
+    nodes: HashMap<(u32, u64), TreeNode>,
     root: Digest,
     size: u64,
     /// Epoch of the version. The store may have no slot above it.
@@ -120,7 +120,7 @@ impl Tree {
     ) -> Self {
         let mut tree = Tree::new(version, memory);
         tree.recovered = Some(recovered);
-        let node = |(place, children)| (place, Node { children, unsaved: true });
+        let node = |(place, children)| (place, TreeNode { children, unsaved: true });
         tree.nodes = nodes.into_iter().map(node).collect();
         tree
     }
@@ -227,7 +227,7 @@ impl Tree {
 
     /// Offset and bytes of every node page that differs from the store.
     pub(super) fn unsaved_nodes(&self) -> Vec<(u64, Vec<u8>)> {
-        let page = |n: &Node| n.children.as_flattened().to_vec();
+        let page = |n: &TreeNode| n.children.as_flattened().to_vec();
         let unsaved = self.nodes.iter().filter(|(_, n)| n.unsaved);
         let mut pages: Vec<_> =
             unsaved.map(|((level, k), n)| (layout::node_offset(*level, *k), page(n))).collect();

@@ -101,12 +101,12 @@ pub fn permute_all(states: &mut [State]) {
 /// The portable implementation: one job after the other.
 pub(crate) fn absorb_portable(jobs: &mut [Job], rate: usize, rounds: Rounds) {
     for job in jobs {
-        let mut source = Source::new(job.data, job.end, rate);
+        let mut source = LaneSource::new(job.data, job.end, rate);
         absorb_one(job.state, &mut source, rate, rounds);
     }
 }
 
-fn absorb_one(state: &mut State, source: &mut Source, rate: usize, rounds: Rounds) {
+fn absorb_one(state: &mut State, source: &mut LaneSource, rate: usize, rounds: Rounds) {
     while !source.is_done() {
         let blocks = source.ready();
         for block in blocks.chunks_exact(rate) {
@@ -121,7 +121,7 @@ fn absorb_one(state: &mut State, source: &mut Source, rate: usize, rounds: Round
 }
 
 /// The remaining blocks of a job: the whole blocks of its message, then the padded end.
-struct Source<'a> {
+struct LaneSource<'a> {
     blocks: &'a [u8],
     end: [u8; 2 * RATE_MAX],
     /// Position in `end`, and its length.
@@ -129,12 +129,12 @@ struct Source<'a> {
     len: usize,
 }
 
-impl<'a> Source<'a> {
+impl<'a> LaneSource<'a> {
     fn new(data: &'a [u8], last: &[u8], rate: usize) -> Self {
         let (blocks, rest) = data.split_at(data.len() - data.len() % rate);
         let mut end = [0; 2 * RATE_MAX];
         let len = pad(rest, last, rate, &mut end);
-        Source { blocks, end, taken: 0, len }
+        LaneSource { blocks, end, taken: 0, len }
     }
 
     fn is_done(&self) -> bool {
@@ -230,12 +230,12 @@ fn refill<const N: usize>(
 ) {
     // The states may be keyed, so they are wiped.
     let mut states: Zeroizing<States<N>> = Zeroizing::new([[0; N]; 25]);
-    let mut sources: [Option<(usize, Source)>; N] = [const { None }; N];
+    let mut sources: [Option<(usize, LaneSource)>; N] = [const { None }; N];
     let mut next = 0;
     loop {
         for (lane, source) in sources.iter_mut().enumerate() {
             while source.is_none() && next < jobs.len() {
-                let new = Source::new(jobs[next].data, jobs[next].end, rate);
+                let new = LaneSource::new(jobs[next].data, jobs[next].end, rate);
                 if !new.is_done() {
                     (0..25).for_each(|word| states[word][lane] = jobs[next].state[word]);
                     *source = Some((next, new));

@@ -25,11 +25,11 @@ pub trait Borrower: Send + Sync {
 #[derive(Default)]
 pub struct Lending {
     is_over: AtomicBool,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptMemory>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct KeptMemory {
     memory: Vec<SharedMemory>,
     is_gone: bool,
 }
@@ -142,9 +142,9 @@ mod tests {
     use super::*;
     use rustix::{fd::OwnedFd, io};
 
-    struct Process;
+    struct NullBorrower;
 
-    impl Borrower for Process {
+    impl Borrower for NullBorrower {
         fn forget(&self, _: MemoryId, _: usize) {
             panic!("a process that was killed is told something");
         }
@@ -153,7 +153,7 @@ mod tests {
     /// Memory of a process that was then killed, and its file, which shows what the device sees.
     fn of_killed(lending: &Arc<Lending>) -> (LentMemory, OwnedFd) {
         let (memory, file) = SharedMemory::new(8192).expect("memory");
-        let mut memory = LentMemory::new(memory, 1, &Arc::new(Process), lending.clone());
+        let mut memory = LentMemory::new(memory, 1, &Arc::new(NullBorrower), lending.clone());
         memory.fill(7);
         assert!(!memory.is_stale());
         assert!(lending.end() && !lending.end());

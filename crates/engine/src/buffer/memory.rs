@@ -12,13 +12,13 @@ pub type Source = Arc<dyn Fn(usize) -> Option<LentMemory> + Send + Sync>;
 /// Bytes with a page-aligned part of `capacity` bytes at `start`.
 #[derive(Default)]
 pub struct Memory {
-    bytes: Bytes,
+    bytes: BufferBytes,
     start: usize,
     capacity: usize,
 }
 
 /// Both kinds are wiped on drop.
-enum Bytes {
+enum BufferBytes {
     Heap(Wiped),
     Lent(LentMemory),
 }
@@ -31,9 +31,9 @@ impl Drop for Wiped {
     }
 }
 
-impl Default for Bytes {
+impl Default for BufferBytes {
     fn default() -> Self {
-        Bytes::Heap(Wiped(Vec::new()))
+        BufferBytes::Heap(Wiped(Vec::new()))
     }
 }
 
@@ -42,12 +42,12 @@ impl Memory {
     pub fn new(capacity: usize) -> Self {
         let bytes = vec![0; capacity + PAGE - 1];
         let start = bytes.as_ptr().align_offset(PAGE);
-        Memory { bytes: Bytes::Heap(Wiped(bytes)), start, capacity }
+        Memory { bytes: BufferBytes::Heap(Wiped(bytes)), start, capacity }
     }
 
     /// Memory from the source, if it provides any.
     pub fn lent_by(source: &Source, capacity: usize) -> Option<Self> {
-        source(capacity).map(|memory| Memory { bytes: Bytes::Lent(memory), start: 0, capacity })
+        source(capacity).map(|memory| Memory { bytes: BufferBytes::Lent(memory), start: 0, capacity })
     }
 
     /// Bytes that a buffer may use.
@@ -58,34 +58,34 @@ impl Memory {
     /// The memory lent to a GPU's process, if it is that kind.
     pub fn lent(&self) -> Option<&LentMemory> {
         match &self.bytes {
-            Bytes::Heap(_) => None,
-            Bytes::Lent(memory) => Some(memory),
+            BufferBytes::Heap(_) => None,
+            BufferBytes::Lent(memory) => Some(memory),
         }
     }
 
     /// Whether it is on the heap although a source could provide it.
     pub fn is_own(&self) -> bool {
-        self.capacity > PAGE && matches!(self.bytes, Bytes::Heap(_))
+        self.capacity > PAGE && matches!(self.bytes, BufferBytes::Heap(_))
     }
 
     /// Whether the same device reaches both.
     pub fn is_beside(&self, other: &Memory) -> bool {
-        matches!((&self.bytes, &other.bytes), (Bytes::Lent(a), Bytes::Lent(b)) if a.is_beside(b))
+        matches!((&self.bytes, &other.bytes), (BufferBytes::Lent(a), BufferBytes::Lent(b)) if a.is_beside(b))
     }
 
     /// The page-aligned part.
     pub fn bytes(&self) -> &[u8] {
         match &self.bytes {
-            Bytes::Heap(bytes) => &bytes.0[self.start..],
-            Bytes::Lent(memory) => memory,
+            BufferBytes::Heap(bytes) => &bytes.0[self.start..],
+            BufferBytes::Lent(memory) => memory,
         }
     }
 
     /// The page-aligned part.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.bytes {
-            Bytes::Heap(bytes) => &mut bytes.0[self.start..],
-            Bytes::Lent(memory) => memory,
+            BufferBytes::Heap(bytes) => &mut bytes.0[self.start..],
+            BufferBytes::Lent(memory) => memory,
         }
     }
 }

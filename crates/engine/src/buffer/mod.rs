@@ -94,7 +94,11 @@ impl BufferPool {
     /// A pool of at most `bound` bytes, counting both buffers in use and buffers kept for reuse.
     pub fn new(bound: usize) -> Self {
         BufferPool {
-            shared: Arc::new(Shared { bound, state: Mutex::new(State::default()), returned: Condvar::new() }),
+            shared: Arc::new(Shared {
+                bound,
+                state: Mutex::new(PoolState::default()),
+                returned: Condvar::new(),
+            }),
         }
     }
 
@@ -186,12 +190,12 @@ fn capacity(len: usize) -> usize {
 
 struct Shared {
     bound: usize,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     returned: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     in_use: usize,
     peak: usize,
     kept: Kept,
@@ -231,7 +235,7 @@ impl Shared {
         }
     }
 
-    fn fits(&self, state: &State, bytes: usize) -> bool {
+    fn fits(&self, state: &PoolState, bytes: usize) -> bool {
         state.in_use == 0 || state.in_use.saturating_add(bytes) <= self.bound
     }
 
@@ -290,7 +294,7 @@ impl Shared {
 }
 
 /// These return the memory to free; the caller drops it, which wipes it, after unlocking the pool.
-impl State {
+impl PoolState {
     /// Keeps memory for reuse, as far as the bound allows.
     #[must_use]
     fn keep(&mut self, memory: Memory, bound: usize) -> Vec<Memory> {

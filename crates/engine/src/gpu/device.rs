@@ -51,7 +51,7 @@ pub(super) struct Device {
     pub process: Arc<Process>,
     pub description: Description,
     pub shape: Shape,
-    ring: Mutex<Ring>,
+    ring: Mutex<SlotRing>,
     returned: Condvar,
     /// Chunks in flight on the device.
     pub chunks_in_flight: AtomicUsize,
@@ -60,7 +60,7 @@ pub(super) struct Device {
 }
 
 #[derive(Default)]
-struct Ring {
+struct SlotRing {
     free: Vec<RingSlot>,
     /// Callers that wait and hold no slot. They have priority over those that hold one.
     waiting: usize,
@@ -80,7 +80,7 @@ impl Device {
             process,
             description,
             shape,
-            ring: Mutex::new(Ring { free, waiting: 0, broken: false }),
+            ring: Mutex::new(SlotRing { free, waiting: 0, broken: false }),
             returned: Condvar::new(),
             chunks_in_flight: AtomicUsize::new(0),
             samples: AtomicU64::new(0),

@@ -29,7 +29,7 @@ pub(super) fn run(
     modes: TransferModes,
 ) -> Result<(), Fault> {
     let limits = limits(device, batch, order, modes);
-    let mut work = Work { device, batch, modes, in_flight: VecDeque::new(), touched: false };
+    let mut work = BatchWork { device, batch, modes, in_flight: VecDeque::new(), touched: false };
     let mut rest = order;
     while let Some(piece) = next_piece(work.batch, &mut rest, limits) {
         let slot = work.slot()?;
@@ -53,7 +53,7 @@ fn limits(device: &Device, batch: &Batch, order: &[usize], modes: TransferModes)
 }
 
 /// A piece on the device.
-struct InFlight {
+struct PieceInFlight {
     slot: RingSlot,
     piece: Piece,
     /// The output arrives in the batch's own buffer.
@@ -71,17 +71,17 @@ struct Sample {
 }
 
 /// A batch with its pieces on the device. On drop, the device no longer uses anything of the batch.
-struct Work<'a> {
+struct BatchWork<'a> {
     device: &'a Device,
     batch: &'a mut Batch,
     modes: TransferModes,
     /// Oldest first.
-    in_flight: VecDeque<InFlight>,
+    in_flight: VecDeque<PieceInFlight>,
     /// The device may be using the batch's buffers or the slots.
     touched: bool,
 }
 
-impl Work<'_> {
+impl BatchWork<'_> {
     /// A slot for the next piece. Finishes older pieces if none is free.
     fn slot(&mut self) -> Result<RingSlot, Fault> {
         loop {
@@ -111,7 +111,7 @@ impl Work<'_> {
         match unsafe { slot.submit(&piece, self.batch, way, is_watched) } {
             Ok(own) => {
                 let samples = samples(self.device, self.batch, &piece);
-                self.in_flight.push_back(InFlight { slot, piece, own, samples });
+                self.in_flight.push_back(PieceInFlight { slot, piece, own, samples });
                 Ok(())
             }
             Err(fault) => {
@@ -132,7 +132,7 @@ impl Work<'_> {
         delivered.map(|()| true)
     }
 
-    fn deliver(&mut self, done: &InFlight) -> Result<(), Fault> {
+    fn deliver(&mut self, done: &PieceInFlight) -> Result<(), Fault> {
         let piece = &done.piece;
         if !done.own {
             done.slot.scatter(piece, self.batch);
@@ -144,7 +144,7 @@ impl Work<'_> {
     }
 }
 
-impl Drop for Work<'_> {
+impl Drop for BatchWork<'_> {
     /// After a failure: ends the device's process. Memory lent to it may still be written for a while, so
     /// the batch's data moves to other memory. A buffer in another device's memory stays: it was copied for
     /// this one.

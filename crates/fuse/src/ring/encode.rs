@@ -10,13 +10,13 @@ const BLOCK_SIZE: u32 = 4096;
 const ALIGNMENT: usize = 8;
 
 /// A number in native byte order.
-trait Number: Copy {
+trait WireNumber: Copy {
     fn put(self, bytes: &mut Vec<u8>);
 }
 
 macro_rules! number {
     ($($number:ty),*) => {
-        $(impl Number for $number {
+        $(impl WireNumber for $number {
             fn put(self, bytes: &mut Vec<u8>) {
                 bytes.extend_from_slice(&self.to_ne_bytes());
             }
@@ -25,7 +25,7 @@ macro_rules! number {
 }
 number!(u32, i32, u64, i64);
 
-fn put<T: Number>(bytes: &mut Vec<u8>, numbers: &[T]) {
+fn put<T: WireNumber>(bytes: &mut Vec<u8>, numbers: &[T]) {
     numbers.iter().for_each(|number| number.put(bytes));
 }
 

@@ -40,9 +40,9 @@ const SHALLOW: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Rings that were created but do not serve a mount yet.
-pub struct Prepared(Vec<Begun>);
+pub struct Prepared(Vec<BegunThread>);
 
-struct Begun {
+struct BegunThread {
     thread: JoinHandle<()>,
     mail: Arc<Mail>,
     to: Sender<(Work, Sender<io::Result<()>>)>,
@@ -70,11 +70,11 @@ impl Prepared {
             (0..possible).partition(|&number| processors.is_set(number.into()));
         let mut all = Prepared(Vec::new());
         for number in own {
-            all.0.push(Begun::start(Some(number), vec![Queue::new(number, DEPTH)])?);
+            all.0.push(BegunThread::start(Some(number), vec![Queue::new(number, DEPTH)])?);
         }
         if !others.is_empty() {
             let queues = others.into_iter().map(|number| Queue::new(number, SHALLOW)).collect();
-            all.0.push(Begun::start(None, queues)?);
+            all.0.push(BegunThread::start(None, queues)?);
         }
         Ok(all)
     }
@@ -95,7 +95,7 @@ impl Prepared {
         let kept = (memory / largest / self.0.len()).max(1);
         let (told, tell) = unbounded();
         let mut rings = Rings { threads: Vec::new(), mails: Vec::new() };
-        for Begun { thread, mail, to } in self.0 {
+        for BegunThread { thread, mail, to } in self.0 {
             let work = Work { device: device.clone(), requests: requests.clone(), largest, kept };
             // If the thread has ended, its sender is dropped, too.
             let _ = to.send((work, told.clone()));
@@ -118,8 +118,8 @@ impl Prepared {
     }
 }
 
-impl Begun {
-    fn start(processor: Option<u16>, queues: Vec<Queue>) -> io::Result<Begun> {
+impl BegunThread {
+    fn start(processor: Option<u16>, queues: Vec<Queue>) -> io::Result<BegunThread> {
         let mail = Arc::new(Mail::new()?);
         let (to, from) = bounded(1);
         let (made, is_made) = bounded(1);
@@ -132,7 +132,7 @@ impl Begun {
             run(&made, &from, queues, own);
         })?;
         is_made.recv().unwrap_or_else(|_| Err(io::Error::other("a thread ended")))?;
-        Ok(Begun { thread, mail, to })
+        Ok(BegunThread { thread, mail, to })
     }
 }
 

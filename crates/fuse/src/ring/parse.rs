@@ -111,7 +111,7 @@ pub fn header(bytes: &[u8; HEADER]) -> Header {
 /// If the opcode is unknown or a value is invalid.
 pub fn operation<'a>(opcode: u32, arguments: &[u8; ARGUMENTS], payload: &'a [u8]) -> Result<Operation<'a>> {
     use Operation as Op;
-    let (args, rest) = (&mut Fields(arguments), &mut Names(payload));
+    let (args, rest) = (&mut Fields(arguments), &mut NameReader(payload));
     Ok(match opcode {
         1 => Op::Lookup { name: rest.name()? },
         3 => {
@@ -246,9 +246,9 @@ impl Fields<'_> {
 }
 
 /// Names that end with a zero byte, one after another, and the bytes after them.
-struct Names<'a>(&'a [u8]);
+struct NameReader<'a>(&'a [u8]);
 
-impl<'a> Names<'a> {
+impl<'a> NameReader<'a> {
     fn name(&mut self) -> Result<&'a OsStr> {
         let end = self.0.iter().position(|&byte| byte == 0).ok_or(Fault::Malformed)?;
         let name = &self.0[..end];

@@ -92,20 +92,20 @@ pub struct Work {
 }
 
 /// Why a thread stops.
-enum Stop {
+enum StopReason {
     /// The mount has ended.
     Ended,
     /// A system call failed.
     Failed(io::Error),
 }
 
-impl From<io::Error> for Stop {
-    fn from(e: io::Error) -> Stop {
-        Stop::Failed(e)
+impl From<io::Error> for StopReason {
+    fn from(e: io::Error) -> StopReason {
+        StopReason::Failed(e)
     }
 }
 
-type Step = Result<(), Stop>;
+type Step = Result<(), StopReason>;
 
 /// A ring and its entries.
 pub struct Ring {
@@ -113,7 +113,7 @@ pub struct Ring {
     uring: Uring,
     work: Work,
     queues: Vec<Queue>,
-    entries: Vec<Room>,
+    entries: Vec<RingRoom>,
     mail: Arc<Mail>,
     reads: Arc<Reads>,
     /// Callers that wait until idle entries are empty.
@@ -124,7 +124,7 @@ pub struct Ring {
     rung: Box<[u8; 8]>,
 }
 
-struct Room {
+struct RingRoom {
     entry: Arc<Entry>,
     /// Index of its queue.
     queue: usize,
@@ -170,8 +170,8 @@ impl Ring {
         loop {
             match self.turn() {
                 Ok(()) => {}
-                Err(Stop::Ended) => return Ok(()),
-                Err(Stop::Failed(e)) => return Err(e),
+                Err(StopReason::Ended) => return Ok(()),
+                Err(StopReason::Failed(e)) => return Err(e),
             }
         }
     }
@@ -180,7 +180,7 @@ impl Ring {
         self.give_back();
         while let Some(waiting) = self.mail.take() {
             if waiting.end {
-                return Err(Stop::Ended);
+                return Err(StopReason::Ended);
             }
             if waiting.reads {
                 self.work.requests.server.read_batch(self.reads.take());
@@ -216,7 +216,7 @@ impl Ring {
                 room.used = true;
                 self.serve(entry);
             }
-            libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED => return Err(Stop::Ended),
+            libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED => return Err(StopReason::Ended),
             // It was not registered and is unused, so the registration is retried later.
             errno if !room.used => {
                 self.queues[room.queue].refused.push(entry);
@@ -268,7 +268,7 @@ impl Ring {
     fn new_entry(&mut self, queue: usize) -> io::Result<usize> {
         let index = self.entries.len();
         let entry = Entry::new(self.work.largest, index, self.queues[queue].number, self.mail.clone())?;
-        self.entries.push(Room { entry, queue, idle: false, used: false });
+        self.entries.push(RingRoom { entry, queue, idle: false, used: false });
         Ok(index)
     }
 

@@ -19,7 +19,7 @@ const LONGEST: usize = 128;
 
 /// A `struct file_handle` with room for the longest handle.
 #[repr(C)]
-struct FileHandle {
+struct RawHandle {
     bytes: c_uint,
     kind: c_int,
     content: [u8; LONGEST],
@@ -49,7 +49,7 @@ fn generation(dir: BorrowedFd, name: &OsStr, flags: AtFlags) -> u32 {
 /// The store's file handle. On most filesystems it contains a generation number.
 fn file_handle(dir: BorrowedFd, name: &OsStr, flags: AtFlags) -> io::Result<Vec<u8>> {
     let name = CString::new(name.as_bytes())?;
-    let mut handle = FileHandle { bytes: LONGEST as c_uint, kind: 0, content: [0; LONGEST] };
+    let mut handle = RawHandle { bytes: LONGEST as c_uint, kind: 0, content: [0; LONGEST] };
     let mut mount: c_int = 0;
     // SAFETY: the name is NUL-terminated, `handle` has the layout of `file_handle` with room for as many
     // bytes as it declares, and apart from it the call writes only `mount`. Without AT_SYMLINK_FOLLOW no

@@ -91,7 +91,7 @@ impl Worked {
 
 /// One call of a mode change.
 #[derive(Debug, PartialEq, Eq)]
-enum Step {
+enum ModeStep {
     Chmod(u32),
     SetPairs(Vec<(u32, u32)>),
     /// Optional: without a mark, pairs have no effect.
@@ -99,7 +99,7 @@ enum Step {
 }
 
 /// The calls that take a node from the stored mode `now` to the real mode `to`, which is stored as `stored`.
-fn steps(kind: Worked, (mut now, pairs): (u32, &[(u32, u32)]), to: u32, stored: u32) -> Vec<Step> {
+fn steps(kind: Worked, (mut now, pairs): (u32, &[(u32, u32)]), to: u32, stored: u32) -> Vec<ModeStep> {
     let before = kind.behind(now, pairs);
     let mut steps = Vec::new();
     if kind.behind(stored, pairs) != to {
@@ -107,17 +107,17 @@ fn steps(kind: Worked, (mut now, pairs): (u32, &[(u32, u32)]), to: u32, stored: 
             // Setting the attribute requires write permission. The mark without a pair means that the
             // owner lacks it.
             now |= kind.mark() | OWNER_WRITES;
-            steps.push(Step::Chmod(now));
+            steps.push(ModeStep::Chmod(now));
         }
         let both = [(stored, to), (now, before)];
         let meant = if now != stored && kind.is_marked(now) { &both[..] } else { &both[..1] };
-        steps.push(Step::SetPairs(meant.to_vec()));
+        steps.push(ModeStep::SetPairs(meant.to_vec()));
     }
     if now != stored {
-        steps.push(Step::Chmod(stored));
+        steps.push(ModeStep::Chmod(stored));
     }
     if !kind.is_marked(stored) && !pairs.is_empty() {
-        steps.push(Step::RemovePairs);
+        steps.push(ModeStep::RemovePairs);
     }
     steps
 }
@@ -191,15 +191,15 @@ impl Node<'_> {
         let pairs = self.pairs().unwrap_or_default();
         for step in steps(kind, (now, &pairs), mode, stored) {
             match step {
-                Step::Chmod(stored) => self.chmod(stored)?,
-                Step::SetPairs(pairs) => {
+                ModeStep::Chmod(stored) => self.chmod(stored)?,
+                ModeStep::SetPairs(pairs) => {
                     match self.set_xattr(OsStr::new(ATTRIBUTE), &text(&pairs), XattrFlags::empty()) {
                         // The store has no extended attributes, or no room for this one.
                         Err(e) if lacks_attributes(&e) => return self.chmod(mode),
                         set => set?,
                     }
                 }
-                Step::RemovePairs => drop(self.remove_xattr(OsStr::new(ATTRIBUTE))),
+                ModeStep::RemovePairs => drop(self.remove_xattr(OsStr::new(ATTRIBUTE))),
             }
         }
         Ok(())
@@ -304,12 +304,12 @@ mod tests {
         let mut seen = vec![kind.behind(now, &pairs)];
         for step in steps {
             match step {
-                Step::Chmod(stored) => now = stored,
-                Step::SetPairs(new) => {
+                ModeStep::Chmod(stored) => now = stored,
+                ModeStep::SetPairs(new) => {
                     assert_ne!(now & OWNER_WRITES, 0, "refused");
                     pairs = parse(&text(&new));
                 }
-                Step::RemovePairs => pairs.clear(),
+                ModeStep::RemovePairs => pairs.clear(),
             }
             seen.push(kind.behind(now, &pairs));
         }

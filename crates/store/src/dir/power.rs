@@ -44,7 +44,7 @@ struct Machine {
 }
 
 #[derive(Clone)]
-enum Content {
+enum InodeContent {
     Names(BTreeMap<OsString, u64>),
     Bytes(Vec<u8>),
     Target(PathBuf),
@@ -52,7 +52,7 @@ enum Content {
 }
 
 struct Inode {
-    content: Content,
+    content: InodeContent,
     mode: u32,
     attributes: Vec<(OsString, Vec<u8>)>,
     /// Held open so that the inode number is not reused.
@@ -118,14 +118,14 @@ impl Disk {
         let stat = fs::symlink_metadata(path).unwrap();
         self.meet(path);
         let content = match self.inodes[&stat.ino()].content {
-            Content::Names(_) => {
+            InodeContent::Names(_) => {
                 let entries = fs::read_dir(path).unwrap().map(Result::unwrap);
                 let entries: Vec<_> = entries.map(|entry| (entry.file_name(), entry.path())).collect();
                 entries.iter().for_each(|(_, path)| self.meet(path));
                 let ino = |path: &Path| fs::symlink_metadata(path).unwrap().ino();
-                Content::Names(entries.into_iter().map(|(name, path)| (name, ino(&path))).collect())
+                InodeContent::Names(entries.into_iter().map(|(name, path)| (name, ino(&path))).collect())
             }
-            Content::Bytes(_) => Content::Bytes(fs::read(path).unwrap()),
+            InodeContent::Bytes(_) => InodeContent::Bytes(fs::read(path).unwrap()),
             ref other => other.clone(),
         };
         let inode = self.inodes.get_mut(&stat.ino()).unwrap();
@@ -140,12 +140,12 @@ impl Disk {
         let Entry::Vacant(new) = self.inodes.entry(stat.ino()) else { return };
         let kind = stat.file_type();
         let content = match () {
-            _ if kind.is_dir() => Content::Names(BTreeMap::new()),
-            _ if kind.is_symlink() => Content::Target(fs::read_link(path).unwrap()),
-            _ if kind.is_fifo() => Content::Fifo,
-            _ => Content::Bytes(Vec::new()),
+            _ if kind.is_dir() => InodeContent::Names(BTreeMap::new()),
+            _ if kind.is_symlink() => InodeContent::Target(fs::read_link(path).unwrap()),
+            _ if kind.is_fifo() => InodeContent::Fifo,
+            _ => InodeContent::Bytes(Vec::new()),
         };
-        let has_more = !matches!(content, Content::Target(_) | Content::Fifo);
+        let has_more = !matches!(content, InodeContent::Target(_) | InodeContent::Fifo);
         new.insert(Inode {
             content,
             mode: stat.permissions().mode() & 0o7777,
@@ -165,24 +165,24 @@ impl Disk {
             return linkat(CWD, other, CWD, path, AtFlags::empty()).unwrap();
         }
         match content {
-            Content::Names(names) => {
+            InodeContent::Names(names) => {
                 match fs::create_dir(path) {
                     Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
                     made => made.unwrap(),
                 }
                 names.iter().for_each(|(name, ino)| self.put_inode(*ino, &path.join(name), made));
             }
-            Content::Bytes(bytes) => fs::write(path, bytes).unwrap(),
-            Content::Target(target) => symlink(target, path).unwrap(),
-            Content::Fifo => mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(*mode), 0).unwrap(),
+            InodeContent::Bytes(bytes) => fs::write(path, bytes).unwrap(),
+            InodeContent::Target(target) => symlink(target, path).unwrap(),
+            InodeContent::Fifo => mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(*mode), 0).unwrap(),
         }
-        if !matches!(content, Content::Names(_)) {
+        if !matches!(content, InodeContent::Names(_)) {
             made.insert(ino, path.to_owned());
         }
         for (name, value) in attributes {
             lsetxattr(path, name, value, XattrFlags::empty()).unwrap();
         }
-        if !matches!(content, Content::Target(_)) {
+        if !matches!(content, InodeContent::Target(_)) {
             fs::set_permissions(path, fs::Permissions::from_mode(*mode)).unwrap();
         }
     }

@@ -13,7 +13,7 @@ pub(super) enum Call {
 }
 
 #[derive(Clone, Copy)]
-struct Plan {
+struct FailurePlan {
     call: Call,
     /// Number of calls that succeed first.
     before: u64,
@@ -22,7 +22,7 @@ struct Plan {
 }
 
 thread_local! {
-    static PLAN: Cell<Option<Plan>> = const { Cell::new(None) };
+    static PLAN: Cell<Option<FailurePlan>> = const { Cell::new(None) };
     static LIKE_FUSE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -37,12 +37,12 @@ pub(super) fn is_like_fuse() -> bool {
 
 /// Makes the `nth` open of this thread fail (0: the next one).
 pub fn fail_open(nth: u64, errno: Errno) {
-    PLAN.set(Some(Plan { call: Call::Open, before: nth, errno, has_failed: false }));
+    PLAN.set(Some(FailurePlan { call: Call::Open, before: nth, errno, has_failed: false }));
 }
 
 /// Makes all changes of names of this thread fail from the `nth` on.
 pub fn fail_changes(nth: u64, errno: Errno) {
-    PLAN.set(Some(Plan { call: Call::Change, before: nth, errno, has_failed: false }));
+    PLAN.set(Some(FailurePlan { call: Call::Change, before: nth, errno, has_failed: false }));
 }
 
 /// Ends the failures. Returns whether any call failed since `fail_open` or `fail_changes`.

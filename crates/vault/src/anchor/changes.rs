@@ -13,7 +13,7 @@ use std::{
 use store::StoreDir;
 
 /// A directory that was changed.
-struct Changed {
+struct ChangedDir {
     store: Arc<StoreDir>,
     /// Whether the anchor certainly has the mark. After a failed write of changes it may have lost the
     /// mark.
@@ -44,7 +44,7 @@ pub(super) struct Looked {
 /// All changed directories.
 #[derive(Default)]
 pub(super) struct Changes {
-    directories: HashMap<DirId, Changed>,
+    directories: HashMap<DirId, ChangedDir>,
     /// Directories that were removed, and files whose last name was removed, since the last write to the
     /// anchor.
     pub(super) gone: (HashSet<DirId>, HashSet<Salt>),
@@ -95,7 +95,7 @@ impl Changes {
     /// Adds a directory, with no changes, or with all names changed if `all`.
     pub(super) fn add(&mut self, id: DirId, store: Arc<StoreDir>, all: bool) {
         let names = (!all).then(HashSet::new);
-        self.directories.entry(id).or_insert(Changed {
+        self.directories.entry(id).or_insert(ChangedDir {
             store,
             marked: false,
             under_way: 0,

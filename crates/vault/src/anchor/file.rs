@@ -31,7 +31,7 @@ pub(super) fn to_read(path: &Path) -> Result<Arc<dyn BackingFile>, AnchorError> 
     let (mut file, _lock) =
         locked(OpenOptions::new().read(true), path, FlockOperation::NonBlockingLockShared)?;
     file.read_to_end(&mut content).map_err(|e| AnchorError::at(path, e))?;
-    Ok(Arc::new(Copy(Mutex::new(content))))
+    Ok(Arc::new(AnchorCopy(Mutex::new(content))))
 }
 
 /// Refuses an anchor inside of `directory`, whose path is canonical.
@@ -75,9 +75,9 @@ fn locked(
 }
 
 /// An anchor's content in memory.
-struct Copy(Mutex<Vec<u8>>);
+struct AnchorCopy(Mutex<Vec<u8>>);
 
-impl BackingFile for Copy {
+impl BackingFile for AnchorCopy {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let content = self.0.lock();
         let rest = content.get(offset as usize..).unwrap_or_default();

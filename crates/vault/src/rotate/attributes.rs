@@ -79,21 +79,21 @@ pub(super) fn copy(
 }
 
 /// One of the vault's attributes.
-struct Stored {
+struct StoredAttribute {
     name: OsString,
     /// Its name in the form used on files and directories.
     common: Vec<u8>,
 }
 
-fn own(listed: Vec<OsString>, others: bool) -> impl Iterator<Item = Stored> {
+fn own(listed: Vec<OsString>, others: bool) -> impl Iterator<Item = StoredAttribute> {
     listed.into_iter().filter_map(move |name| {
         let common = common_name(&name, others)?;
-        Some(Stored { name, common })
+        Some(StoredAttribute { name, common })
     })
 }
 
 /// Plaintext name and value under these keys.
-fn open(keys: &Keys, owner: Owner, stored: &Stored, value: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+fn open(keys: &Keys, owner: Owner, stored: &StoredAttribute, value: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let name = keys.open_attribute_name(&stored.common).ok()?;
     let content = keys.open_attribute(owner, &name, value).ok()?;
     Some((name, content))

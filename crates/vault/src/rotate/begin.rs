@@ -42,7 +42,7 @@ pub enum Begun {
 }
 
 /// A walk through the vault before a rotation.
-struct Listing<'a> {
+struct FormerListing<'a> {
     vault: &'a Vault,
     keys: ListKeys,
     items: Vec<Item>,
@@ -52,9 +52,9 @@ struct Listing<'a> {
     foreign: bool,
 }
 
-struct Stop;
+struct ListingStopped;
 
-type Told = std::result::Result<(), Stop>;
+type Told = std::result::Result<(), ListingStopped>;
 
 impl Vault {
     /// Lists what stays accepted under the present key once `config`, with its key `master`, is the
@@ -71,7 +71,7 @@ impl Vault {
         report: &mut dyn FnMut(Step) -> bool,
     ) -> Result<Begun> {
         let (keys, items) = (ListKeys::derive(master), Vec::new());
-        let mut listing = Listing { vault: self, keys, items, report, refused: false, foreign: false };
+        let mut listing = FormerListing { vault: self, keys, items, report, refused: false, foreign: false };
         if descend(&mut listing, &self.root).is_err() {
             return Ok(Begun::Stopped);
         }
@@ -88,10 +88,10 @@ impl Vault {
     }
 }
 
-impl Visitor for Listing<'_> {
-    type Stop = Stop;
+impl Visitor for FormerListing<'_> {
+    type Stop = ListingStopped;
 
-    fn visit(&mut self, dir: &Arc<Dir>) -> std::result::Result<Vec<OsString>, Stop> {
+    fn visit(&mut self, dir: &Arc<Dir>) -> std::result::Result<Vec<OsString>, ListingStopped> {
         let mut inner = Vec::new();
         let itself = dir.store.itself();
         let own = self.vault.with_access(&itself, 0o500, || {
@@ -133,7 +133,11 @@ impl Visitor for Listing<'_> {
         Ok(inner)
     }
 
-    fn open(&mut self, dir: &Arc<Dir>, name: OsString) -> std::result::Result<Option<Arc<Dir>>, Stop> {
+    fn open(
+        &mut self,
+        dir: &Arc<Dir>,
+        name: OsString,
+    ) -> std::result::Result<Option<Arc<Dir>>, ListingStopped> {
         match self.vault.open_dir(dir, &StoredName(name.clone())) {
             Ok(inner) => Ok(Some(inner)),
             Err(e) => self.refuse(dir, &name, &e.to_string()).map(|()| None),
@@ -145,7 +149,7 @@ impl Visitor for Listing<'_> {
     }
 }
 
-impl Listing<'_> {
+impl FormerListing<'_> {
     /// Handles an entry whose name may be damaged. Its content is the vault's if it authenticates.
     fn without_a_name(&mut self, dir: &Arc<Dir>, entry: &Listed, inner: &mut Vec<OsString>) -> Told {
         let outer = std::mem::replace(&mut self.foreign, true);
@@ -276,7 +280,7 @@ impl Listing<'_> {
     }
 
     fn tell(&mut self, step: Step) -> Told {
-        if (self.report)(step) { Ok(()) } else { Err(Stop) }
+        if (self.report)(step) { Ok(()) } else { Err(ListingStopped) }
     }
 }
 

@@ -76,7 +76,7 @@ pub enum Rotated {
 }
 
 /// One walk through the vault.
-struct Pass<'a> {
+struct RotationWalk<'a> {
     vault: &'a Vault,
     report: &'a mut dyn FnMut(Step) -> bool,
     rewritten: bool,
@@ -88,7 +88,7 @@ struct Pass<'a> {
 }
 
 /// The rotation was told to stop.
-struct Stop;
+struct RotationStopped;
 
 impl Vault {
     /// Whether something may be under a former master key.
@@ -133,8 +133,13 @@ impl Vault {
         self.renew_lists()?;
         loop {
             let moves = self.moves();
-            let mut pass =
-                Pass { vault: self, report: &mut *report, rewritten: false, left: false, foreign: false };
+            let mut pass = RotationWalk {
+                vault: self,
+                report: &mut *report,
+                rewritten: false,
+                left: false,
+                foreign: false,
+            };
             if descend(&mut pass, &self.root).is_err() {
                 return Ok(Rotated::Stopped);
             }
@@ -277,10 +282,10 @@ fn end_in_config(store: &StoreDir, master: &Secret<32>) -> std::result::Result<V
     Ok(config)
 }
 
-impl Visitor for Pass<'_> {
-    type Stop = Stop;
+impl Visitor for RotationWalk<'_> {
+    type Stop = RotationStopped;
 
-    fn visit(&mut self, dir: &Arc<Dir>) -> std::result::Result<Vec<OsString>, Stop> {
+    fn visit(&mut self, dir: &Arc<Dir>) -> std::result::Result<Vec<OsString>, RotationStopped> {
         let mut inner = Vec::new();
         if let Some(WhyLeft { name, reason }) = self.vault.why_left(dir) {
             self.leave(dir, &name, &reason)?;
@@ -310,7 +315,11 @@ impl Visitor for Pass<'_> {
         Ok(inner)
     }
 
-    fn open(&mut self, dir: &Arc<Dir>, name: OsString) -> std::result::Result<Option<Arc<Dir>>, Stop> {
+    fn open(
+        &mut self,
+        dir: &Arc<Dir>,
+        name: OsString,
+    ) -> std::result::Result<Option<Arc<Dir>>, RotationStopped> {
         let name = StoredName(name);
         match self.vault.open_dir(dir, &name) {
             Ok(inner) => Ok(Some(inner)),
@@ -318,14 +327,14 @@ impl Visitor for Pass<'_> {
         }
     }
 
-    fn lost(&mut self, dir: &Arc<Dir>, error: io::Error) -> std::result::Result<(), Stop> {
+    fn lost(&mut self, dir: &Arc<Dir>, error: io::Error) -> std::result::Result<(), RotationStopped> {
         // Not retried at once. Otherwise somebody who moves directories in the store could keep the
         // rotation running forever.
         self.leave(dir, OsStr::new(""), &error.to_string())
     }
 }
 
-impl Pass<'_> {
+impl RotationWalk<'_> {
     /// Handles an entry whose name is under neither key. Its content may still be the vault's. A
     /// directory inside a foreign one is added to `inner`.
     fn without_a_name(
@@ -334,7 +343,7 @@ impl Pass<'_> {
         entry: &Listed,
         reason: &str,
         inner: &mut Vec<OsString>,
-    ) -> std::result::Result<(), Stop> {
+    ) -> std::result::Result<(), RotationStopped> {
         let outer = std::mem::replace(&mut self.foreign, true);
         self.leave(dir, &entry.name, reason)?;
         match Kind::from_store(entry.kind) {
@@ -353,14 +362,14 @@ impl Pass<'_> {
     }
 
     /// Rewrites a file if it is under the former key.
-    fn content(&mut self, dir: &Dir, entry: &Listed) -> std::result::Result<(), Stop> {
+    fn content(&mut self, dir: &Dir, entry: &Listed) -> std::result::Result<(), RotationStopped> {
         match self.file(dir, &StoredName(entry.name.clone())) {
             Ok(None) => Ok(()),
             Ok(Some(bytes)) => {
                 self.rewritten = true;
                 self.tell(Step::Rewritten(bytes))
             }
-            Err(_) if self.vault.rotation.is_stopped() => Err(Stop),
+            Err(_) if self.vault.rotation.is_stopped() => Err(RotationStopped),
             Err(e @ Error::Damaged(_)) if self.is_no_longer_the_vaults(dir, entry) => {
                 self.tell(Step::Stray(dir.path_in_store(&entry.name), e.to_string()))
             }
@@ -398,14 +407,14 @@ impl Pass<'_> {
     }
 
     /// Reports a failure, unless the entry is gone and need not be rewritten.
-    fn failed(&mut self, dir: &Dir, name: &OsStr, e: &Error) -> std::result::Result<(), Stop> {
+    fn failed(&mut self, dir: &Dir, name: &OsStr, e: &Error) -> std::result::Result<(), RotationStopped> {
         match dir.store.stat(name) {
             Err(gone) if gone.kind() == io::ErrorKind::NotFound => Ok(()),
             _ => self.leave(dir, name, &e.to_string()),
         }
     }
 
-    fn leave(&mut self, dir: &Dir, name: &OsStr, reason: &str) -> std::result::Result<(), Stop> {
+    fn leave(&mut self, dir: &Dir, name: &OsStr, reason: &str) -> std::result::Result<(), RotationStopped> {
         if self.foreign {
             return self.tell(Step::Stray(dir.path_in_store(name), reason.to_owned()));
         }
@@ -413,7 +422,7 @@ impl Pass<'_> {
         self.tell(Step::Left(dir.path_in_store(name), reason.to_owned()))
     }
 
-    fn tell(&mut self, step: Step) -> std::result::Result<(), Stop> {
-        if (self.report)(step) { Ok(()) } else { Err(Stop) }
+    fn tell(&mut self, step: Step) -> std::result::Result<(), RotationStopped> {
+        if (self.report)(step) { Ok(()) } else { Err(RotationStopped) }
     }
 }

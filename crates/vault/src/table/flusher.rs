@@ -7,8 +7,7 @@ use crate::{
     open_file::{Key, OpenFile},
     process,
 };
-use content::CleanStep;
-use content::{Error, Result};
+use content::{CleanStep, Error, Result};
 use crypto::traces;
 use std::{
     cell::RefCell,

@@ -16,10 +16,9 @@ use super::{
     sharing::{Rule, holds},
 };
 use content::{
-    Context, File, is_passing,
+    Context, Error, File, Result, Time, is_passing,
     sync::{Condvar, Mutex},
 };
-use content::{Error, Result, Time};
 use flusher::Hurry;
 use format::change_times::ChangeTime;
 use std::{
@@ -43,13 +42,13 @@ const SHARE: usize = 2;
 const SHARDS: usize = 64;
 
 #[derive(Default)]
-struct Shard {
-    files: Mutex<HashMap<Key, Entry>>,
+struct TableShard {
+    files: Mutex<HashMap<Key, TableEntry>>,
     opened: Condvar,
 }
 
 /// State of an inode in the table.
-enum Entry {
+enum TableEntry {
     Open(Arc<OpenFile>),
     /// Another thread is reading its records. It may have to recover the file, which can take time
     /// proportional to the file's size. The inode's last link may be removed meanwhile.
@@ -58,11 +57,11 @@ enum Entry {
     },
 }
 
-impl Entry {
+impl TableEntry {
     fn open(&self) -> Option<&Arc<OpenFile>> {
         match self {
-            Entry::Open(open) => Some(open),
-            Entry::Opening { .. } => None,
+            TableEntry::Open(open) => Some(open),
+            TableEntry::Opening { .. } => None,
         }
     }
 }
@@ -70,14 +69,14 @@ impl Entry {
 /// An inode that is being opened. Dropping it removes the `Opening` entry, if it is still there, and
 /// wakes waiters.
 struct Opening<'a> {
-    shard: &'a Shard,
+    shard: &'a TableShard,
     key: Key,
 }
 
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
         let mut files = self.shard.files.lock();
-        if matches!(files.get(&self.key), Some(Entry::Opening { .. })) {
+        if matches!(files.get(&self.key), Some(TableEntry::Opening { .. })) {
             files.remove(&self.key);
         }
         self.shard.opened.notify_all();
@@ -91,7 +90,7 @@ pub type SyncStore = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
 /// The open files of a vault.
 pub struct Files {
     context: Arc<Context>,
-    shards: Vec<Shard>,
+    shards: Vec<TableShard>,
     count: AtomicUsize,
     departures: AtomicU64,
     crowd: usize,
@@ -155,7 +154,7 @@ impl Files {
     fn without_flusher(context: Arc<Context>, device: u64, sync_store: SyncStore) -> Files {
         Files {
             context,
-            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            shards: (0..SHARDS).map(|_| TableShard::default()).collect(),
             count: AtomicUsize::new(0),
             departures: AtomicU64::new(0),
             crowd: crowd(),
@@ -194,7 +193,7 @@ impl Files {
         &self.context
     }
 
-    fn shard(&self, key: Key) -> &Shard {
+    fn shard(&self, key: Key) -> &TableShard {
         let hash = (key.0 ^ key.1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.shards[(hash >> 58) as usize % SHARDS]
     }
@@ -226,7 +225,7 @@ impl Files {
         let mut files = shard.files.lock();
         let unlinked = loop {
             match files.get(&key) {
-                Some(Entry::Open(open)) => {
+                Some(TableEntry::Open(open)) => {
                     let open = open.clone();
                     if store.writable() && !open.store.writable() {
                         drop(files);
@@ -238,7 +237,7 @@ impl Files {
                     match open.file.refresh() {
                         Err(e) if self.is_cut_off(&open, &store, &e) => {
                             files = shard.files.lock();
-                            if matches!(files.get(&key), Some(Entry::Open(there)) if Arc::ptr_eq(there, &open))
+                            if matches!(files.get(&key), Some(TableEntry::Open(there)) if Arc::ptr_eq(there, &open))
                             {
                                 self.departed(&open);
                                 break open.unlinked.load(Ordering::Relaxed);
@@ -247,11 +246,11 @@ impl Files {
                         known => return known.map(|()| open),
                     }
                 }
-                Some(Entry::Opening { .. }) => shard.opened.wait(&mut files),
+                Some(TableEntry::Opening { .. }) => shard.opened.wait(&mut files),
                 None => break false,
             }
         };
-        files.insert(key, Entry::Opening { unlinked });
+        files.insert(key, TableEntry::Opening { unlinked });
         drop(files);
         let opening = Opening { shard, key };
         let store = Arc::new(store);
@@ -286,9 +285,11 @@ impl Files {
         loop {
             match files.get(&key) {
                 // The search for an anchor's names may have opened it already.
-                Some(Entry::Open(open)) if !open.unlinked.load(Ordering::Relaxed) => return open.clone(),
-                Some(Entry::Open(_)) | None => break,
-                Some(Entry::Opening { .. }) => shard.opened.wait(&mut files),
+                Some(TableEntry::Open(open)) if !open.unlinked.load(Ordering::Relaxed) => {
+                    return open.clone();
+                }
+                Some(TableEntry::Open(_)) | None => break,
+                Some(TableEntry::Opening { .. }) => shard.opened.wait(&mut files),
             }
         }
         let store = Arc::new(store);
@@ -298,13 +299,13 @@ impl Files {
 
     fn enter(
         &self,
-        files: &mut HashMap<Key, Entry>,
+        files: &mut HashMap<Key, TableEntry>,
         file: Arc<File>,
         store: Arc<DirFile>,
         key: Key,
     ) -> Arc<OpenFile> {
         let open = Arc::new(OpenFile::new(file, store, key));
-        if let Some(Entry::Opening { unlinked }) = files.insert(key, Entry::Open(open.clone())) {
+        if let Some(TableEntry::Opening { unlinked }) = files.insert(key, TableEntry::Open(open.clone())) {
             open.unlinked.store(unlinked, Ordering::Relaxed);
         }
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -348,15 +349,15 @@ impl Files {
     /// Also works while the file is being opened.
     fn note_unlinked(&self, key: Key, is: bool) {
         match self.shard(key).files.lock().get_mut(&key) {
-            Some(Entry::Open(open)) => open.unlinked.store(is, Ordering::Relaxed),
-            Some(Entry::Opening { unlinked }) => *unlinked = is,
+            Some(TableEntry::Open(open)) => open.unlinked.store(is, Ordering::Relaxed),
+            Some(TableEntry::Opening { unlinked }) => *unlinked = is,
             None => {}
         }
     }
 
     fn let_go(&self, key: Key) {
         let mut files = self.shard(key).files.lock();
-        let open = files.get(&key).and_then(Entry::open);
+        let open = files.get(&key).and_then(TableEntry::open);
         let unused = open.filter(|open| Arc::strong_count(open) == 1 && open.may_go(&self.context));
         if let Some(open) = unused {
             self.departed(open);
@@ -464,8 +465,9 @@ impl Files {
     }
 
     pub(super) fn all(&self) -> Vec<Arc<OpenFile>> {
-        let open =
-            |shard: &Shard| Vec::from_iter(shard.files.lock().values().filter_map(Entry::open).cloned());
+        let open = |shard: &TableShard| {
+            Vec::from_iter(shard.files.lock().values().filter_map(TableEntry::open).cloned())
+        };
         self.shards.iter().flat_map(open).collect()
     }
 

@@ -55,7 +55,7 @@ impl Drop for DeviceMemory {
 }
 
 /// Host memory that is locked for the device, which reads and writes it directly.
-struct Lock {
+struct PageLock {
     start: NonNull<u8>,
     /// Address on the device.
     mapped: sys::CUdeviceptr,
@@ -63,11 +63,11 @@ struct Lock {
 }
 
 // SAFETY: an address and a handle; neither gives access by itself.
-unsafe impl Send for Lock {}
+unsafe impl Send for PageLock {}
 // SAFETY: as above.
-unsafe impl Sync for Lock {}
+unsafe impl Sync for PageLock {}
 
-impl Lock {
+impl PageLock {
     /// Locks the `len` bytes at `start`.
     ///
     /// # Safety
@@ -80,14 +80,14 @@ impl Lock {
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
         // SAFETY: the caller guarantees that they are unlocked before they are unmapped.
         unsafe { call!(cuMemHostRegister_v2(start.as_ptr().cast(), len, flags))? };
-        let mut lock = Lock { start, mapped: 0, context: context.clone() };
+        let mut lock = PageLock { start, mapped: 0, context: context.clone() };
         // SAFETY: just registered as mapped; writes an address to a live variable.
         unsafe { call!(cuMemHostGetDevicePointer_v2(&mut lock.mapped, start.as_ptr().cast(), 0))? };
         Ok(lock)
     }
 }
 
-impl Drop for Lock {
+impl Drop for PageLock {
     fn drop(&mut self) {
         if self.context.cleans_up() {
             // SAFETY: locked by `new` in this context.
@@ -99,7 +99,7 @@ impl Drop for Lock {
 /// Shared memory that the device reads and writes.
 pub struct Registered {
     // Dropped first: locked memory must still be mapped.
-    lock: Lock,
+    lock: PageLock,
     mapping: Mapping,
 }
 
@@ -111,7 +111,7 @@ impl Registered {
     pub fn new(context: &Arc<Context>, mapping: Mapping) -> Result<Self> {
         let start = NonNull::new(mapping.as_ptr()).ok_or(refused())?;
         // SAFETY: the mapping is stored beside the lock and dropped after it.
-        let lock = unsafe { Lock::new(context, start, mapping.len())? };
+        let lock = unsafe { PageLock::new(context, start, mapping.len())? };
         Ok(Registered { lock, mapping })
     }
 
@@ -135,7 +135,7 @@ impl Registered {
 /// directly, and the CPU reads it at full speed. Wiped on drop.
 pub struct HostMemory {
     /// `None` only during construction and drop: memory must be unlocked before it is freed.
-    lock: Option<Lock>,
+    lock: Option<PageLock>,
     start: NonNull<u8>,
     layout: Layout,
     context: Arc<Context>,
@@ -179,7 +179,7 @@ impl HostMemory {
             start.as_ptr().write_bytes(0, layout.size());
         }
         // SAFETY: the bytes are stored beside the lock and freed after it.
-        memory.lock = Some(unsafe { Lock::new(context, start, layout.size())? });
+        memory.lock = Some(unsafe { PageLock::new(context, start, layout.size())? });
         Ok(memory)
     }
 }

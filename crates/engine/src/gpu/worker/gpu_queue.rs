@@ -1,7 +1,7 @@
 //! A queue: the device memory, streams and events for one piece at a time, and the thread that submits the
 //! piece. If the caller does not watch for its end, the thread waits for it.
 
-use super::{Refusal, Table};
+use super::{MemoryTable, Refusal};
 use crate::{
     Op,
     gpu::{
@@ -27,7 +27,7 @@ const WORD: usize = size_of::<u64>();
 const PROGRESS: usize = 5 * WORD;
 
 /// A check in a separate launch: its kernel, geometry and parameters.
-type Check<'a> = (Choice<'a>, Vec<u64>);
+type CheckLaunch<'a> = (Choice<'a>, Vec<u64>);
 
 /// Memory, streams and events.
 pub(super) struct GpuQueue {
@@ -56,7 +56,7 @@ pub(super) struct GpuQueue {
     control_block: Arc<Registered>,
     context: Arc<Context>,
     kernels: Arc<Kernels>,
-    lent: Table,
+    lent: MemoryTable,
     limits: Limits,
 }
 
@@ -68,7 +68,7 @@ impl GpuQueue {
     pub fn new(
         context: &Arc<Context>,
         kernels: &Arc<Kernels>,
-        lent: &Table,
+        lent: &MemoryTable,
         control_block: Arc<Registered>,
         limits: Limits,
     ) -> Result<Self, Refusal> {
@@ -210,7 +210,7 @@ impl GpuQueue {
 
     /// Submits a launch for the chunks of each class. Returns the checks that need separate launches. Only
     /// checks write to the control block.
-    fn launch(&self, order: &Order, from: u64, to: u64) -> Result<Vec<Check<'_>>, Refusal> {
+    fn launch(&self, order: &Order, from: u64, to: u64) -> Result<Vec<CheckLaunch<'_>>, Refusal> {
         let op = if order.opens { Op::Open } else { Op::Seal };
         let how = match (&order.output, order.wide) {
             (Side::Direct(_), _) => How::Checked,
@@ -263,7 +263,7 @@ impl GpuQueue {
     }
 
     /// Submits the separate checks to the stream `checks`, which waits for the launches.
-    fn check_launches(&self, checks: Vec<Check>) -> Result<(), Refusal> {
+    fn check_launches(&self, checks: Vec<CheckLaunch>) -> Result<(), Refusal> {
         for ((kernel, geometry), mut parameters) in checks {
             // SAFETY: as for the launch, which has filled in results and trace.
             unsafe { self.checks.launch(kernel, geometry, &mut parameters)? };

@@ -32,16 +32,16 @@ enum Refusal {
 }
 
 /// An opened device, and the memory lent to it.
-struct Opened {
+struct OpenedDevice {
     context: Arc<Context>,
     kernels: Arc<Kernels>,
     limits: Limits,
-    lent: Table,
+    lent: MemoryTable,
     queues: Vec<thread::JoinHandle<()>>,
 }
 
 /// Memory of the program that the device can reach.
-type Table = Arc<Mutex<HashMap<MemoryId, Arc<Registered>>>>;
+type MemoryTable = Arc<Mutex<HashMap<MemoryId, Arc<Registered>>>>;
 
 /// Serves the program at the other end of `socket` until it is gone. Calls `ready` once a device is open:
 /// from then on the driver needs no further rights.
@@ -76,13 +76,13 @@ pub fn serve(socket: OwnedFd, ready: fn()) {
     }
 }
 
-fn forget(opened: &Option<Opened>, memory: MemoryId) {
+fn forget(opened: &Option<OpenedDevice>, memory: MemoryId) {
     let forgotten = opened.as_ref().and_then(|opened| opened.lent.lock().remove(&memory));
     drop(forgotten); // Unlocks and unmaps the memory without holding the table's lock.
 }
 
 fn answer(
-    opened: &mut Option<Opened>,
+    opened: &mut Option<OpenedDevice>,
     request: Request,
     handed: Option<OwnedFd>,
     ready: fn(),
@@ -92,7 +92,8 @@ fn answer(
         (Request::Open { number, limits }, opened @ None) => {
             let (context, description) = Context::open(number)?;
             let kernels = Arc::new(Kernels::load(&context, &description)?);
-            *opened = Some(Opened { context, kernels, limits, lent: Arc::default(), queues: Vec::new() });
+            *opened =
+                Some(OpenedDevice { context, kernels, limits, lent: Arc::default(), queues: Vec::new() });
             ready();
             return Ok(Answer::Opened(description));
         }
@@ -103,7 +104,7 @@ fn answer(
     Ok(Answer::Done)
 }
 
-impl Opened {
+impl OpenedDevice {
     fn lend(&self, memory: MemoryId, len: usize, file: Option<OwnedFd>) -> Result<(), Refusal> {
         let file = file.ok_or(Refusal::Bad("memory without a file"))?;
         let registered = Registered::new(&self.context, Mapping::of(&file, len)?)?;

@@ -1,8 +1,7 @@
 mod interleave;
 
 use super::*;
-use content::Error;
-use content::{Space, testing::context};
+use content::{Error, Space, testing::context};
 use std::{sync::Weak, time::Duration};
 use store::{Failure, FaultyFile};
 
@@ -249,7 +248,7 @@ fn a_file_that_is_being_recovered_keeps_no_other_waiting() {
     let beside = |key: &Key| *key != KEY && std::ptr::eq(files.shard(*key), shard);
     let other = (0..).map(|inode| (KEY.0, inode)).find(beside).unwrap();
     let store = || DirFile::new(tempfile::tempfile().unwrap().into());
-    shard.files.lock().insert(KEY, Entry::Opening { unlinked: false });
+    shard.files.lock().insert(KEY, TableEntry::Opening { unlinked: false });
     let opening = Opening { shard, key: KEY };
     files.open(other, store()).unwrap();
     std::thread::scope(|scope| {

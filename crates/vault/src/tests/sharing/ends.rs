@@ -9,8 +9,7 @@ use crate::{
     Dir, Kind, OpenError, OpenFile, OpenOptions, RenameMode, SetAttr, StoredName, Target, Vault, attr::key,
     dir_lock::LockMode,
 };
-use content::Error;
-use content::LeaseRule;
+use content::{Error, LeaseRule};
 use rustix::{fs::OFlags, io::Errno};
 use std::{
     ffi::OsStr,

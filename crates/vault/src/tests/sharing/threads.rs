@@ -2,8 +2,7 @@
 
 use super::{super::node, Draw, alone, break_rules, broken, check, fails_without, name, new_vault, share};
 use crate::{Dir, OpenFile, Vault};
-use content::Error;
-use content::LeaseRule;
+use content::{Error, LeaseRule};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::{
