@@ -7,7 +7,7 @@ use super::{
 };
 use crypto::{
     cipher::{Cipher, CipherFamily, CipherKey},
-    keccak::{self, Rounds, State},
+    keccak::{self, KeccakState, Rounds},
 };
 
 /// An entry point, the dynamic shared memory that it needs, and the geometry to run it with.
@@ -241,14 +241,14 @@ fn permutations() {
             ("keccak_f1600_shared", 512, 2, 64),
         ] {
             for count in [1usize, 2, 33, 70] {
-                let mut states: Vec<State> = vec![[0; 25]; count];
+                let mut states: Vec<KeccakState> = vec![[0; 25]; count];
                 for (i, state) in states.iter_mut().enumerate().skip(1) {
                     state
                         .iter_mut()
                         .zip(noise(i as u64, 200).as_chunks::<8>().0)
                         .for_each(|(lane, bytes)| *lane = u64::from_le_bytes(*bytes));
                 }
-                let bytes = |states: &[State]| {
+                let bytes = |states: &[KeccakState]| {
                     states.as_flattened().iter().flat_map(|lane| lane.to_le_bytes()).collect::<Vec<u8>>()
                 };
                 let arguments = vec![Argument::Buffer(bytes(&states)), Argument::Number(count as u64)];

@@ -3,7 +3,7 @@
 
 use cudarc::driver::sys;
 use engine::driver::{
-    Context, Description, DeviceMemory, DriverError, HostMemory, Kernel, Module, Result, check, devices,
+    CudaContext, Description, DeviceMemory, DriverError, HostMemory, Kernel, Module, Result, check, devices,
 };
 use std::{
     ffi::{CString, c_int, c_uint, c_void},
@@ -62,7 +62,7 @@ pub struct Launch<'a> {
 /// A copy of a module variable, read through the texture units.
 pub struct Texture {
     raw: sys::CUtexObject,
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
     _memory: DeviceMemory,
 }
 
@@ -77,7 +77,7 @@ impl Drop for Texture {
 
 /// A device on which kernels are measured.
 pub struct Lab {
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
     description: Description,
     events: [sys::CUevent; 2],
 }
@@ -103,7 +103,7 @@ impl Lab {
                 return Err(DriverError::BadLibrary(format!("it lacks {name}")));
             }
         }
-        let (context, description) = Context::open(number)?;
+        let (context, description) = CudaContext::open(number)?;
         let mut events = [ptr::null_mut(); 2];
         for event in &mut events {
             // SAFETY: writes a handle to a live variable; the context is current.

@@ -1,7 +1,7 @@
 //! Verification beyond what reads do: the length of the stored file, the entries of a group, and chunks
 //! under slots that no root has proven.
 
-use super::{File, record::Identity};
+use super::{File, record::FileIdentity};
 use crate::Result;
 use crypto::chunk::{CHUNK, ChunkId};
 use format::{entry::Slot, layout};
@@ -28,7 +28,13 @@ impl File {
     }
 
     /// Whether the `len` stored bytes of a chunk verify under this slot.
-    pub(super) fn verifies(&self, identity: &Identity, index: u64, slot: Slot, len: usize) -> Result<bool> {
+    pub(super) fn verifies(
+        &self,
+        identity: &FileIdentity,
+        index: u64,
+        slot: Slot,
+        len: usize,
+    ) -> Result<bool> {
         let keys = &identity.keys.chunk;
         let id = ChunkId { index, epoch: slot.epoch, nonce: slot.nonce };
         if slot.is_hole() {

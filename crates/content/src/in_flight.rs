@@ -4,8 +4,8 @@
 //! between them.
 
 use super::{
-    buffer::{Plain, Share},
-    record::{Identity, NewRecord},
+    buffer::{PlainBuffer, Share},
+    record::{FileIdentity, NewRecord},
 };
 use crate::{Error, sync::Mutex};
 use crypto::chunk::CHUNK;
@@ -14,7 +14,7 @@ use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 /// Chunks on their way to the store.
 pub(super) struct InFlight {
-    pub(super) identity: Arc<Identity>,
+    pub(super) identity: Arc<FileIdentity>,
     pub(super) epoch: u64,
     /// Size of the version that this write produces.
     pub(super) size: u64,
@@ -40,7 +40,7 @@ impl InFlight {
 /// Stage of a write in flight.
 pub(super) enum Stage {
     Loaded(Loaded),
-    Sealed(Sealed),
+    Sealed(SealedWrite),
     Assigned(Assigned),
     Ended(Ended),
     /// Taken out: the write is over, or a panic interrupted a step.
@@ -60,11 +60,11 @@ pub(super) struct Loaded {
     pub(super) payload: Payload,
     /// Chunks not yet copied to the last batch, in its order. The copy is deferred because the chunks are
     /// taken out of the buffer under the file's lock, where it would block the file's writers.
-    pub(super) singles: Vec<Plain>,
+    pub(super) singles: Vec<PlainBuffer>,
 }
 
 /// The batches have ciphertext and tags.
-pub(super) struct Sealed {
+pub(super) struct SealedWrite {
     pub(super) payload: Payload,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Assigned {
 /// The write to the store has succeeded or failed.
 pub(super) struct Ended {
     pub(super) payload: Payload,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: WriteOutcome,
 }
 
 /// The writes to the store other than the data.
@@ -100,7 +100,7 @@ pub(super) struct Plan {
 }
 
 /// Result of storing a write.
-pub(super) enum Outcome {
+pub(super) enum WriteOutcome {
     Stored(Plan),
     /// The store was not touched.
     Refused(Error),
@@ -122,7 +122,7 @@ impl Stage {
     pub(super) fn take_payload(&mut self) -> Option<Payload> {
         match self.take() {
             Stage::Loaded(loaded) => Some(loaded.gather()),
-            Stage::Sealed(Sealed { payload })
+            Stage::Sealed(SealedWrite { payload })
             | Stage::Assigned(Assigned { payload, .. })
             | Stage::Ended(Ended { payload, .. }) => Some(payload),
             Stage::Gone => None,

@@ -9,17 +9,17 @@ use format::{
 use std::sync::Arc;
 
 /// A file's keys and their origin.
-pub(super) struct Identity {
+pub(super) struct FileIdentity {
     pub(super) id: KeyId,
     pub(super) keys: FileKeys,
 }
 
-impl Identity {
+impl FileIdentity {
     /// An identity with the keys that `derive` returns. The stack is wiped of them afterwards.
-    pub(super) fn new(derive: impl FnOnce() -> (KeyId, FileKeys)) -> Arc<Identity> {
+    pub(super) fn new(derive: impl FnOnce() -> (KeyId, FileKeys)) -> Arc<FileIdentity> {
         traces::wiped(|| {
             let (id, keys) = derive();
-            Arc::new(Identity { id, keys })
+            Arc::new(FileIdentity { id, keys })
         })
     }
 }

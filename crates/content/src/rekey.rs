@@ -7,7 +7,7 @@
 
 use super::{
     Context, File, Segment,
-    record::{Identity, OnDisk},
+    record::{FileIdentity, OnDisk},
     recover::Header,
     rules::{Rule, holds},
     state::{Fault, State},
@@ -88,7 +88,7 @@ impl File {
     /// # Errors
     /// As `rekey`.
     pub(super) fn renew(&self, st: &mut State) -> Result<()> {
-        let to_go = |identity: &Arc<Identity>| self.context.keys.are_to_go(&identity.id);
+        let to_go = |identity: &Arc<FileIdentity>| self.context.keys.are_to_go(&identity.id);
         if st.is_clean() && st.stored.identity.as_ref().is_some_and(to_go) {
             self.rekey_locked(st, &|| true)?;
         }
@@ -156,7 +156,7 @@ impl File {
             }
         }
         let new = File::fresh(rewrite.store.clone(), self.context.clone());
-        new.state.write().stored.identity = Some(Identity::new(|| self.context.keys.of_new(salt)));
+        new.state.write().stored.identity = Some(FileIdentity::new(|| self.context.keys.of_new(salt)));
         old.each_segment(&mut |segment| match segment {
             _ if !go_on() => Err(io::Error::from_raw_os_error(libc::EINTR)),
             Segment::Data(at, bytes) => new.write(at, bytes).map_err(io::Error::other),

@@ -6,9 +6,9 @@ use super::{
     buffer::WriteBuffer,
     gaps::Gaps,
     in_flight::InFlight,
-    record::{Identity, Records},
+    record::{FileIdentity, Records},
     rules::{Rule, holds},
-    tree::Tree,
+    tree::EntryTree,
 };
 use crate::{Damage, Error, Result, Time};
 use format::{
@@ -54,7 +54,7 @@ pub(super) struct State {
 
 /// State of the stored file.
 pub(super) struct Stored {
-    pub(super) identity: Option<Arc<Identity>>,
+    pub(super) identity: Option<Arc<FileIdentity>>,
     pub(super) records: Records,
     /// The stored file was created for this `File` and was empty.
     pub(super) is_new: bool,
@@ -69,7 +69,7 @@ pub(super) struct Stored {
     /// The newest version that was flushed over data of the base. Its slots are durable.
     pub(super) barrier: Option<Version>,
     /// Slots, root and size of the last flushed version.
-    pub(super) tree: Tree,
+    pub(super) tree: EntryTree,
     /// The largest epoch ever used, including those of failed flushes.
     pub(super) last_epoch: u64,
     /// Groups in which failed flushes may have left slots in the store. While this is `Some`, the store
@@ -144,7 +144,7 @@ impl State {
 
     /// A clean file at `base`.
     pub(super) fn clean(
-        identity: Option<Arc<Identity>>,
+        identity: Option<Arc<FileIdentity>>,
         records: Records,
         base: Version,
         context: &Context,
@@ -158,7 +158,7 @@ impl State {
             base_is_recorded: true,
             base_is_named: false,
             barrier: None,
-            tree: Tree::new(&base, &context.slots),
+            tree: EntryTree::new(&base, &context.slots),
             last_epoch: base.epoch,
             leftover: None,
             overhangs: false,

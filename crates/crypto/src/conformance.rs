@@ -5,7 +5,7 @@ use super::{
     chunk::CHUNK,
     cipher::{Cipher, CipherKey},
     integrity::{Integrity, LANE},
-    keccak::{self, Rounds, State},
+    keccak::{self, KeccakState, Rounds},
     kuznyechik::Kuznyechik,
     mac::{Mac as Function, MacKey},
     sponge::Sponge,
@@ -13,7 +13,7 @@ use super::{
 };
 
 /// An implementation of the permutation, with its name.
-type Permutation = (&'static str, fn(&mut State, Rounds));
+type Permutation = (&'static str, fn(&mut KeccakState, Rounds));
 /// A way to compute a MAC over a message, with its name.
 type MacVariant = (&'static str, fn(&MacKey, &[u8]) -> [u8; 16]);
 
@@ -153,7 +153,8 @@ fn pattern(len: usize) -> Vec<u8> {
 fn permutations_agree_with_the_portable_one() {
     for (name, permute) in permutations() {
         for rounds in [Rounds::Twelve, Rounds::TwentyFour] {
-            let mut state: State = std::array::from_fn(|i| 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(i as u64));
+            let mut state: KeccakState =
+                std::array::from_fn(|i| 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(i as u64));
             let mut reference = state;
             for round in 0..500 {
                 permute(&mut state, rounds);
@@ -292,7 +293,7 @@ fn reference_mac(function: Function, key: &[u8], custom: &[u8], message: &[u8]) 
     input.extend([128, 1, domain]);
     input.resize(input.len().next_multiple_of(rate), 0);
     *input.last_mut().expect("at least a block") ^= 0x80;
-    let mut state: State = [0; 25];
+    let mut state: KeccakState = [0; 25];
     for block in input.chunks(rate) {
         for (i, &byte) in block.iter().enumerate() {
             state[i / 8] ^= u64::from(byte) << (8 * (i % 8));

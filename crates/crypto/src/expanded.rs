@@ -4,7 +4,7 @@ use super::{
     aes_keys::AesRoundKeys,
     cipher::{Cipher, CipherFamily},
     integrity::IntegrityKey,
-    keccak::State,
+    keccak::KeccakState,
     kuznyechik::Kuznyechik,
 };
 use zeroize::{Zeroize, ZeroizeOnDrop};
@@ -15,8 +15,8 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 pub struct ExpandedKeys {
     round_keys: [[u8; 16]; 15],
     count: usize,
-    keyed: State,
-    lane: State,
+    keyed: KeccakState,
+    lane: KeccakState,
 }
 
 impl ExpandedKeys {
@@ -43,12 +43,12 @@ impl ExpandedKeys {
     }
 
     /// The sponge's state for chunk tags, at a block boundary.
-    pub fn keyed_state(&self) -> &State {
+    pub fn keyed_state(&self) -> &KeccakState {
         &self.keyed
     }
 
     /// The sponge's state for the lanes, at a block boundary; zeros if the integrity function has no lanes.
-    pub fn lane_state(&self) -> &State {
+    pub fn lane_state(&self) -> &KeccakState {
         &self.lane
     }
 }

@@ -4,7 +4,7 @@
 use super::{keccak_bmi, keccak_vl};
 
 /// The state: 25 lanes, with lane (x, y) at index `x + 5 * y`.
-pub type State = [u64; 25];
+pub type KeccakState = [u64; 25];
 
 /// The number of rounds of a permutation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ const ROUND_CONSTANTS: [u64; 24] = [
 ];
 
 /// Permutes `state` with the fastest implementation for this machine.
-pub fn permute(state: &mut State, rounds: Rounds) {
+pub fn permute(state: &mut KeccakState, rounds: Rounds) {
     #[cfg(target_arch = "x86_64")]
     {
         if keccak_vl::available() {
@@ -71,13 +71,13 @@ pub fn permute(state: &mut State, rounds: Rounds) {
 }
 
 /// The portable implementation. Constant-time: no branch or address depends on the state.
-pub fn permute_portable(state: &mut State, rounds: Rounds) {
+pub fn permute_portable(state: &mut KeccakState, rounds: Rounds) {
     rounds_of(state, rounds);
 }
 
 /// The rounds, inlined so that every variant compiles them for its instruction set.
 #[inline(always)]
-pub(super) fn rounds_of(state: &mut State, rounds: Rounds) {
+pub(super) fn rounds_of(state: &mut KeccakState, rounds: Rounds) {
     for pair in rounds.constants().chunks_exact(2) {
         *state = round(&round(state, pair[0]), pair[1]);
     }
@@ -86,7 +86,7 @@ pub(super) fn rounds_of(state: &mut State, rounds: Rounds) {
 /// One round with the five step mappings merged: each output row takes its five lanes, XORed by theta,
 /// rotated by rho and moved by pi, and applies chi to them.
 #[inline(always)]
-fn round(a: &State, constant: u64) -> State {
+fn round(a: &KeccakState, constant: u64) -> KeccakState {
     let c = [
         a[0] ^ a[5] ^ a[10] ^ a[15] ^ a[20],
         a[1] ^ a[6] ^ a[11] ^ a[16] ^ a[21],

@@ -1,7 +1,7 @@
 //! Keccak for x86-64 processors with BMI1 and BMI2. The portable code compiles to and-not and to
 //! non-destructive rotations, a quarter fewer instructions.
 
-use super::keccak::{Rounds, State, rounds_of};
+use super::keccak::{KeccakState, Rounds, rounds_of};
 
 /// Whether this processor has the features that `permute` requires.
 pub(super) fn available() -> bool {
@@ -10,6 +10,6 @@ pub(super) fn available() -> bool {
 
 /// As `keccak::permute_portable`.
 #[target_feature(enable = "bmi1,bmi2")]
-pub(super) fn permute(state: &mut State, rounds: Rounds) {
+pub(super) fn permute(state: &mut KeccakState, rounds: Rounds) {
     rounds_of(state, rounds);
 }

@@ -3,7 +3,7 @@
 //! depends on the state.
 
 use super::{
-    keccak::{Rounds, State},
+    keccak::{KeccakState, Rounds},
     keccak_lanes::round,
 };
 use std::arch::x86_64::{
@@ -18,7 +18,7 @@ pub(super) fn available() -> bool {
 
 /// As `keccak::permute_portable`.
 #[target_feature(enable = "avx512f,avx512vl")]
-pub(super) fn permute(state: &mut State, rounds: Rounds) {
+pub(super) fn permute(state: &mut KeccakState, rounds: Rounds) {
     let mut lanes: [__m128i; 25] = std::array::from_fn(|lane| _mm_cvtsi64_si128(state[lane] as i64));
     for constant in rounds.constants() {
         lanes = round!(lanes, _mm_cvtsi64_si128(*constant as i64), true);

@@ -28,7 +28,7 @@ pub struct Kuznyechik {
     keys: RoundKeys,
     /// Keys for AVX-512, if the processor supports it.
     #[cfg(target_arch = "x86_64")]
-    wide: Option<kuznyechik_avx512::Keys>,
+    wide: Option<kuznyechik_avx512::WideKeys>,
 }
 
 impl Kuznyechik {
@@ -61,7 +61,7 @@ impl Kuznyechik {
         Kuznyechik {
             #[cfg(target_arch = "x86_64")]
             wide: kuznyechik_avx512::available()
-                .then(|| kuznyechik_avx512::Keys::new(&keys.encrypt, &keys.decrypt)),
+                .then(|| kuznyechik_avx512::WideKeys::new(&keys.encrypt, &keys.decrypt)),
             keys,
         }
     }

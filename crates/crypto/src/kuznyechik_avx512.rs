@@ -21,7 +21,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 /// Number of blocks processed at once.
 const BLOCKS: usize = 64;
 /// Vector `i` contains byte `i` of every block. Block `4 * i + l` is at byte `16 * l + i` of each vector.
-type Planes = [__m512i; 16];
+type WidePlanes = [__m512i; 16];
 /// A substitution table, in the order of its index.
 type SubstitutionTable = [__m512i; 4];
 
@@ -79,18 +79,18 @@ const fn multiplication(factor: u8) -> i64 {
 
 /// Round keys in the form in which they are added. Wiped on drop.
 #[derive(Zeroize, ZeroizeOnDrop)]
-pub(super) struct Keys {
+pub(super) struct WideKeys {
     first: [u8; BLOCK],
     /// The byte for each step of a round, repeated four times.
     encrypt: [[[u8; 4]; 16]; 9],
     decrypt: [[[u8; 4]; 16]; 9],
 }
 
-impl Keys {
+impl WideKeys {
     /// `encrypt` are the round keys of encryption in order of use. `decrypt` are those of decryption: the
     /// inverse of L of all but the last one.
     pub(super) fn new(encrypt: &[[u8; BLOCK]; 10], decrypt: &[[u8; BLOCK]; 10]) -> Self {
-        Keys {
+        WideKeys {
             first: encrypt[0],
             encrypt: std::array::from_fn(|round| of_steps(&encrypt[round + 1], false)),
             decrypt: std::array::from_fn(|round| of_steps(&decrypt[round], true)),
@@ -161,7 +161,7 @@ macro_rules! steps {
 
 /// XORs the keystream that starts at the counter block `counter` onto `text`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
-pub(super) fn ctr(keys: &Keys, counter: &[u8; BLOCK], text: Text<'_>) {
+pub(super) fn ctr(keys: &WideKeys, counter: &[u8; BLOCK], text: Text<'_>) {
     let table = table(&PI);
     let mut before = None;
     let mut constant = [_mm512_setzero_si512(); 16];
@@ -175,7 +175,7 @@ pub(super) fn ctr(keys: &Keys, counter: &[u8; BLOCK], text: Text<'_>) {
         }
         let numbers = _mm512_add_epi8(load_512(&STEPS), _mm512_set1_epi8(first[15] as i8));
         let last = substitute(_mm512_xor_si512(numbers, _mm512_set1_epi8(keys.first[15] as i8)), &table);
-        let mut state: Planes = std::array::from_fn(|i| {
+        let mut state: WidePlanes = std::array::from_fn(|i| {
             let share = _mm512_gf2p8affine_epi64_epi8::<0>(last, _mm512_set1_epi64(LAST_COLUMN[i]));
             _mm512_xor_si512(constant[i], share)
         });
@@ -190,8 +190,8 @@ pub(super) fn ctr(keys: &Keys, counter: &[u8; BLOCK], text: Text<'_>) {
 /// The first round of a block, without the contribution of its last byte; the same for all blocks.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
-fn first_round(keys: &Keys, block: &[u8; BLOCK], table: &SubstitutionTable) -> Planes {
-    let mut state: Planes =
+fn first_round(keys: &WideKeys, block: &[u8; BLOCK], table: &SubstitutionTable) -> WidePlanes {
+    let mut state: WidePlanes =
         std::array::from_fn(|i| substitute(_mm512_set1_epi8((block[i] ^ keys.first[i]) as i8), table));
     state[15] = _mm512_setzero_si512();
     linear!(state, &keys.encrypt[0]);
@@ -200,7 +200,7 @@ fn first_round(keys: &Keys, block: &[u8; BLOCK], table: &SubstitutionTable) -> P
 
 /// Encrypts any number of blocks in ECB mode.
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
-pub(super) fn encrypt_blocks(keys: &Keys, blocks: &mut [[u8; BLOCK]]) {
+pub(super) fn encrypt_blocks(keys: &WideKeys, blocks: &mut [[u8; BLOCK]]) {
     let table = table(&PI);
     each_group(blocks, |group| {
         let mut state = transpose(std::array::from_fn(|i| load_512(&group[i])));
@@ -218,7 +218,7 @@ pub(super) fn encrypt_blocks(keys: &Keys, blocks: &mut [[u8; BLOCK]]) {
 
 /// Decrypts any number of blocks in ECB mode.
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
-pub(super) fn decrypt_blocks(keys: &Keys, blocks: &mut [[u8; BLOCK]]) {
+pub(super) fn decrypt_blocks(keys: &WideKeys, blocks: &mut [[u8; BLOCK]]) {
     let table = table(&PI_INVERSE);
     each_group(blocks, |group| {
         let mut state = transpose(std::array::from_fn(|i| load_512(&group[i])));
@@ -262,7 +262,7 @@ fn substitute(bytes: __m512i, table: &SubstitutionTable) -> __m512i {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-fn substitute_all(state: &mut Planes, table: &SubstitutionTable) {
+fn substitute_all(state: &mut WidePlanes, table: &SubstitutionTable) {
     for plane in state {
         *plane = substitute(*plane, table);
     }
@@ -277,7 +277,7 @@ fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
 /// Adds a key to every block.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn add(state: &mut Planes, key: &[u8; BLOCK]) {
+fn add(state: &mut WidePlanes, key: &[u8; BLOCK]) {
     for i in 0..16 {
         state[i] = _mm512_xor_si512(state[i], _mm512_set1_epi8(key[i] as i8));
     }
@@ -287,7 +287,7 @@ fn add(state: &mut Planes, key: &[u8; BLOCK]) {
 /// byte `j` of vector `i`. Each pass moves one bit of the vector's index into the byte's index.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn transpose(mut state: Planes) -> Planes {
+fn transpose(mut state: WidePlanes) -> WidePlanes {
     for _ in 0..4 {
         state = std::array::from_fn(|i| {
             let (a, b) = (state[i / 2], state[i / 2 + 8]);

@@ -2,7 +2,7 @@
 
 use super::{
     hash::lanes::{self, Absorb, Job},
-    keccak::{Rounds, State},
+    keccak::{KeccakState, Rounds},
     sp800_185::{CSHAKE_SUFFIX, absorb_padded, left_encode, right_encode},
     sponge::Sponge,
     traces,
@@ -152,7 +152,7 @@ impl MacKey {
 
     /// The keyed state, at a block boundary, from which implementations outside this module continue. As
     /// secret as the key.
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &KeccakState {
         self.keyed.between_blocks().0
     }
 
@@ -193,7 +193,7 @@ impl MacKey {
         debug_assert!(messages.iter().all(|(key, _)| key.is_like(first)));
         let ((rate, rounds), (end, end_len)) = (first.shape(), first.end(N));
         // A boxed slice, because wiping a `Vec` goes over its memory twice, the second time byte by byte.
-        let mut states: Zeroizing<Box<[State]>> =
+        let mut states: Zeroizing<Box<[KeccakState]>> =
             Zeroizing::new(messages.iter().map(|(key, _)| *key.state()).collect());
         let mut jobs: Vec<Job> = states
             .iter_mut()
@@ -202,7 +202,7 @@ impl MacKey {
             .collect();
         absorb(&mut jobs, rate, rounds);
         traces::wipe_stack::<ABSORB_STACK>();
-        let mac = |state: &State| {
+        let mac = |state: &KeccakState| {
             let mut bytes = [0; N];
             bytes
                 .as_chunks_mut()

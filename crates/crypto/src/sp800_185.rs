@@ -27,29 +27,29 @@ fn cshake(security: usize, parts: &[&[u8]], name: &[u8], custom: &[u8], out: &mu
 }
 
 /// An encoded integer: a buffer, with the start and end of the encoding.
-pub(super) struct Encoded([u8; 9], usize, usize);
+pub(super) struct EncodedLength([u8; 9], usize, usize);
 
-impl AsRef<[u8]> for Encoded {
+impl AsRef<[u8]> for EncodedLength {
     fn as_ref(&self) -> &[u8] {
         &self.0[self.1..self.2]
     }
 }
 
 /// `left_encode(x)`: the length of x in bytes (at least 1), then x, big-endian.
-pub(super) fn left_encode(x: u64) -> Encoded {
+pub(super) fn left_encode(x: u64) -> EncodedLength {
     let mut bytes = [0; 9];
     bytes[1..].copy_from_slice(&x.to_be_bytes());
     let start = 8 - significant_bytes(x);
     bytes[start] = significant_bytes(x) as u8;
-    Encoded(bytes, start, 9)
+    EncodedLength(bytes, start, 9)
 }
 
 /// `right_encode(x)`: x, big-endian, then its length in bytes (at least 1).
-pub(super) fn right_encode(x: u64) -> Encoded {
+pub(super) fn right_encode(x: u64) -> EncodedLength {
     let mut bytes = [0; 9];
     bytes[..8].copy_from_slice(&x.to_be_bytes());
     bytes[8] = significant_bytes(x) as u8;
-    Encoded(bytes, 8 - significant_bytes(x), 9)
+    EncodedLength(bytes, 8 - significant_bytes(x), 9)
 }
 
 fn significant_bytes(x: u64) -> usize {

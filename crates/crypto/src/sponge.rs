@@ -1,12 +1,12 @@
 //! The sponge construction (FIPS 202, section 4) over `Keccak-p[1600]`, with pad10*1.
 
-use super::keccak::{self, Rounds, State};
+use super::keccak::{self, KeccakState, Rounds};
 use zeroize::Zeroize;
 
 /// A sponge in its absorbing phase. Wiped on drop.
 #[derive(Clone)]
 pub struct Sponge {
-    state: State,
+    state: KeccakState,
     rounds: Rounds,
     /// Number of bytes of the state that take input.
     rate: usize,
@@ -26,13 +26,13 @@ impl Sponge {
     }
 
     /// The state at a block boundary, and the number of rounds.
-    pub(super) fn between_blocks(&self) -> (&State, Rounds) {
+    pub(super) fn between_blocks(&self) -> (&KeccakState, Rounds) {
         debug_assert_eq!(self.position, 0);
         (&self.state, self.rounds)
     }
 
     /// The state at a block boundary, for callers that absorb whole blocks by other means.
-    pub(super) fn between_blocks_mut(&mut self) -> &mut State {
+    pub(super) fn between_blocks_mut(&mut self) -> &mut KeccakState {
         debug_assert_eq!(self.position, 0);
         &mut self.state
     }

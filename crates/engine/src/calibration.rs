@@ -4,7 +4,7 @@
 use super::{
     BufferPool, CpuEngine, Description, Engine, EngineError, GpuEngine, measure,
     profile::{Curve, Function, Profile},
-    records::Key,
+    records::RecordKey,
 };
 
 /// The calibrated engines of this machine.
@@ -35,7 +35,7 @@ pub fn calibrate() -> Calibration {
 /// If an engine fails.
 pub(super) fn curve(
     engine: &dyn Engine,
-    key: &Key,
+    key: &RecordKey,
     function: Function,
     cpu: &CpuEngine,
     pool: &BufferPool,
@@ -55,7 +55,7 @@ fn measured(cpu: &CpuEngine) -> Result<Measured, String> {
         return Err(first.map_or_else(|| "there is no device".to_owned(), |fault| fault.to_string()));
     }
     let pool = BufferPool::new(usize::MAX);
-    let profile = |engine: &dyn Engine, key: &Key| -> Result<Profile, String> {
+    let profile = |engine: &dyn Engine, key: &RecordKey| -> Result<Profile, String> {
         let mut profile = Profile::new();
         for function in Function::all() {
             let curve = curve(engine, key, function, cpu, &pool).map_err(|error| error.to_string())?;
@@ -66,11 +66,11 @@ fn measured(cpu: &CpuEngine) -> Result<Measured, String> {
     if let Some(gpu) = opened.iter().flatten().next() {
         gpu.supply(&pool);
     }
-    let of_cpu = profile(cpu, &Key::new(cpu, None))?;
+    let of_cpu = profile(cpu, &RecordKey::new(cpu, None))?;
     let of_gpu = |gpu: GpuEngine| {
         gpu.supply(&pool);
         let device = gpu.description().clone();
-        let profile = profile(&gpu, &Key::new(cpu, Some(&device)))?;
+        let profile = profile(&gpu, &RecordKey::new(cpu, Some(&device)))?;
         Ok((device, profile))
     };
     let gpus = opened.into_iter().map(|gpu| gpu.map_err(|fault| fault.to_string()).and_then(of_gpu));

@@ -6,7 +6,7 @@ use super::{
     cpu_pressure::CpuPressure,
     engine_load::{EngineLoad, LoadGuard, Work},
     profile::{Function, Profile, crossover},
-    records::Key,
+    records::RecordKey,
 };
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::sync::{
@@ -142,13 +142,13 @@ impl EngineSet {
     /// If no device works: the error of the first.
     pub fn beside(cpu: &CpuEngine) -> Result<(Self, Receiver<Function>), String> {
         let gpu = |engine: GpuEngine| {
-            let line = EngineLoad::new(&Key::new(cpu, Some(engine.description())).profile());
+            let line = EngineLoad::new(&RecordKey::new(cpu, Some(engine.description())).profile());
             Gpu { engine, line, tally: Tally::default() }
         };
         let gpus = working()?.into_iter().map(gpu).collect();
         let (wanted, needed) = unbounded();
         let partner = Partner {
-            line: EngineLoad::new(&Key::new(cpu, None).profile()),
+            line: EngineLoad::new(&RecordKey::new(cpu, None).profile()),
             threads: cpu.threads(),
             pressure: CpuPressure::new(cpu.threads()),
             wanted,
@@ -177,7 +177,7 @@ impl EngineSet {
         }
         // Keeps no buffers: the memory belongs to the mount, not to this measurement.
         let pool = BufferPool::new(0);
-        let measure = |engine: &dyn Engine, line: &EngineLoad, key: Key| {
+        let measure = |engine: &dyn Engine, line: &EngineLoad, key: RecordKey| {
             if !known(line) {
                 line.know(function, calibration::curve(engine, &key, function, cpu, &pool)?);
             }
@@ -185,9 +185,9 @@ impl EngineSet {
         };
         for gpu in in_service() {
             gpu.engine.supply(&pool);
-            measure(&gpu.engine, &gpu.line, Key::new(cpu, Some(gpu.engine.description())))?;
+            measure(&gpu.engine, &gpu.line, RecordKey::new(cpu, Some(gpu.engine.description())))?;
         }
-        measure(cpu, &partner.line, Key::new(cpu, None))?;
+        measure(cpu, &partner.line, RecordKey::new(cpu, None))?;
         for gpu in &self.gpus {
             if let (Some(on_cpu), Some(on_gpu)) = (partner.line.curve(function), gpu.line.curve(function)) {
                 let from = crossover(on_cpu, on_gpu).map(|bytes| format!("from {} KiB on", bytes >> 10));

@@ -30,7 +30,7 @@ const KEPT: usize = 16;
 
 /// The configuration that a profile is valid for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Key {
+pub(super) struct RecordKey {
     program: String,
     engine: String,
     driver: i32,
@@ -38,10 +38,10 @@ pub(super) struct Key {
     threads: usize,
 }
 
-impl Key {
+impl RecordKey {
     /// Key of the CPU, or of a GPU beside it.
     pub fn new(cpu: &CpuEngine, gpu: Option<&Description>) -> Self {
-        Key {
+        RecordKey {
             program: env!("CARGO_PKG_VERSION").to_owned(),
             engine: gpu.map_or("cpu", |gpu| &gpu.name).to_owned(),
             driver: gpu.map_or(0, |gpu| gpu.driver),
@@ -82,7 +82,7 @@ fn processor() -> String {
 /// An entry of the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct KeptRecord {
-    key: Key,
+    key: RecordKey,
     profile: Profile,
 }
 

@@ -50,7 +50,7 @@ const MOMENT: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A command to a mount.
-pub enum Command {
+pub enum ControlCommand {
     /// Store everything, wipe all keys and contents, and block programs.
     Lock,
     /// Lock, then end the mount even if it is in use.
@@ -94,38 +94,38 @@ pub struct Patience<'a> {
     pub stop: Option<&'a AtomicBool>,
 }
 
-impl Command {
+impl ControlCommand {
     /// Whether it is a query. Anything else may take long.
     pub fn is_question(&self) -> bool {
         match self {
-            Command::State | Command::Metrics => true,
-            Command::Lock
-            | Command::LockAndEnd
-            | Command::Unlock(_)
-            | Command::Freeze(_)
-            | Command::Thaw(_) => false,
+            ControlCommand::State | ControlCommand::Metrics => true,
+            ControlCommand::Lock
+            | ControlCommand::LockAndEnd
+            | ControlCommand::Unlock(_)
+            | ControlCommand::Freeze(_)
+            | ControlCommand::Thaw(_) => false,
         }
     }
 
     /// Whether it carries the master key.
     pub fn is_secret(&self) -> bool {
-        matches!(self, Command::Unlock(_))
+        matches!(self, ControlCommand::Unlock(_))
     }
 
     fn encode(&self) -> Zeroizing<Vec<u8>> {
         let number;
         let (code, payload): (u8, &[u8]) = match self {
-            Command::Lock => (1, &[]),
-            Command::LockAndEnd => (2, &[]),
-            Command::Unlock(master) => (3, &master[..]),
-            Command::State => (4, &[]),
-            Command::Metrics => (5, &[]),
-            Command::Freeze(most) => {
+            ControlCommand::Lock => (1, &[]),
+            ControlCommand::LockAndEnd => (2, &[]),
+            ControlCommand::Unlock(master) => (3, &master[..]),
+            ControlCommand::State => (4, &[]),
+            ControlCommand::Metrics => (5, &[]),
+            ControlCommand::Freeze(most) => {
                 number = most.as_secs().to_le_bytes();
                 (6, &number)
             }
-            Command::Thaw(None) => (7, &[]),
-            Command::Thaw(Some(freeze)) => {
+            ControlCommand::Thaw(None) => (7, &[]),
+            ControlCommand::Thaw(Some(freeze)) => {
                 number = freeze.to_le_bytes();
                 (7, &number)
             }
@@ -135,21 +135,21 @@ impl Command {
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         match bytes {
-            [VERSION, 1] => Some(Command::Lock),
-            [VERSION, 2] => Some(Command::LockAndEnd),
+            [VERSION, 1] => Some(ControlCommand::Lock),
+            [VERSION, 2] => Some(ControlCommand::LockAndEnd),
             [VERSION, 3, master @ ..] => {
                 let mut key = Zeroizing::new([0; 32]);
                 key.copy_from_slice(Some(master).filter(|master| master.len() == 32)?);
-                Some(Command::Unlock(key))
+                Some(ControlCommand::Unlock(key))
             }
-            [VERSION, 4] => Some(Command::State),
-            [VERSION, 5] => Some(Command::Metrics),
-            [VERSION, 6, seconds @ ..] => {
-                Some(Command::Freeze(Duration::from_secs(u64::from_le_bytes(seconds.try_into().ok()?))))
-            }
-            [VERSION, 7] => Some(Command::Thaw(None)),
+            [VERSION, 4] => Some(ControlCommand::State),
+            [VERSION, 5] => Some(ControlCommand::Metrics),
+            [VERSION, 6, seconds @ ..] => Some(ControlCommand::Freeze(Duration::from_secs(
+                u64::from_le_bytes(seconds.try_into().ok()?),
+            ))),
+            [VERSION, 7] => Some(ControlCommand::Thaw(None)),
             [VERSION, 7, freeze @ ..] => {
-                Some(Command::Thaw(Some(u64::from_le_bytes(freeze.try_into().ok()?))))
+                Some(ControlCommand::Thaw(Some(u64::from_le_bytes(freeze.try_into().ok()?))))
             }
             _ => None,
         }
@@ -182,9 +182,9 @@ impl Status {
     }
 }
 
-/// Answer to [`Command::State`] while the vault is locked.
+/// Answer to [`ControlCommand::State`] while the vault is locked.
 pub const LOCKED: &str = "locked";
-/// Answer to [`Command::State`] while the vault is frozen.
+/// Answer to [`ControlCommand::State`] while the vault is frozen.
 pub const FROZEN: &str = "frozen";
 
 /// Connects to the process behind the mount with this device number, which `owner` mounted. An ordinary
@@ -217,7 +217,7 @@ fn reach(device: u64, owner: u32, secret: bool) -> io::Result<UnixStream> {
 /// # Errors
 /// `TimedOut` if it has not answered after ten seconds.
 pub fn hears(device: u64, owner: u32) -> io::Result<()> {
-    tell(device, owner, &Command::Metrics, &Patience::default()).map(drop)
+    tell(device, owner, &ControlCommand::Metrics, &Patience::default()).map(drop)
 }
 
 /// Returns the process behind a mount, and a descriptor to poll for its exit; restrictions as in
@@ -237,7 +237,12 @@ pub fn process(device: u64, owner: u32) -> io::Result<(Pid, OwnedFd)> {
 /// If no process listens there, or a system call fails. `TimedOut` if there was no answer in time, and
 /// `Interrupted` if the caller was told to stop. In both cases a command other than a query or a freeze
 /// may still be carried out.
-pub fn tell(device: u64, owner: u32, command: &Command, patience: &Patience) -> io::Result<(Status, String)> {
+pub fn tell(
+    device: u64,
+    owner: u32,
+    command: &ControlCommand,
+    patience: &Patience,
+) -> io::Result<(Status, String)> {
     let mut stream = reach(device, owner, command.is_secret())?;
     let told = stream.write_all(&command.encode()).and_then(|()| stream.shutdown(std::net::Shutdown::Write));
     let patience = match command.is_question() {
@@ -353,7 +358,7 @@ fn serve(server: &Arc<Server>, end: &EndMount, mut stream: UnixStream) -> io::Re
             read => filled += read,
         }
     }
-    let command = Command::decode(&bytes[..filled]);
+    let command = ControlCommand::decode(&bytes[..filled]);
     let (status, text) = match command.as_ref().map(|command| obey(server, end, command)) {
         None => (Status::Unknown, String::new()),
         Some(Ok(text)) => (Status::Done, text),
@@ -361,28 +366,28 @@ fn serve(server: &Arc<Server>, end: &EndMount, mut stream: UnixStream) -> io::Re
     };
     let taken = stream.write_all(&[&[status.code()], text.as_bytes()].concat());
     // The caller has disconnected and will not thaw it.
-    if taken.is_err() && status == Status::Done && matches!(command, Some(Command::Freeze(_))) {
+    if taken.is_err() && status == Status::Done && matches!(command, Some(ControlCommand::Freeze(_))) {
         let _ = server.thaw(text.parse().ok());
     }
     taken
 }
 
-fn obey(server: &Arc<Server>, end: &EndMount, command: &Command) -> Result<String, (Status, String)> {
+fn obey(server: &Arc<Server>, end: &EndMount, command: &ControlCommand) -> Result<String, (Status, String)> {
     let failed = |text| (Status::Failed, text);
     match command {
-        Command::Lock => server.lock(false).map(|()| String::new()).map_err(failed),
-        Command::LockAndEnd => {
+        ControlCommand::Lock => server.lock(false).map(|()| String::new()).map_err(failed),
+        ControlCommand::LockAndEnd => {
             server.lock(true).map_err(failed)?;
             end().map(|()| String::new()).map_err(|e| failed(format!("locked, but still mounted: {e}")))
         }
-        Command::Unlock(master) => match server.unlock(master) {
+        ControlCommand::Unlock(master) => match server.unlock(master) {
             Ok(()) => Ok(String::new()),
             Err(e) => Err((Status::of(&e), e.to_string())),
         },
-        Command::Metrics => Ok(server.metrics_text()),
-        Command::Freeze(most) => server.freeze(*most).map(|number| number.to_string()).map_err(failed),
-        Command::Thaw(freeze) => server.thaw(*freeze).map(|()| String::new()).map_err(failed),
-        Command::State => Ok(match *server.held.lock() {
+        ControlCommand::Metrics => Ok(server.metrics_text()),
+        ControlCommand::Freeze(most) => server.freeze(*most).map(|number| number.to_string()).map_err(failed),
+        ControlCommand::Thaw(freeze) => server.thaw(*freeze).map(|()| String::new()).map_err(failed),
+        ControlCommand::State => Ok(match *server.held.lock() {
             SuspendState::Locked => LOCKED,
             SuspendState::Frozen { .. } => FROZEN,
             SuspendState::Not => "",
@@ -433,18 +438,22 @@ mod tests {
 
     #[test]
     fn commands_pass_through_the_socket() {
-        let thaws = [None, Some(0), Some(u64::MAX)].map(Command::Thaw);
+        let thaws = [None, Some(0), Some(u64::MAX)].map(ControlCommand::Thaw);
         for command in
-            [Command::Lock, Command::LockAndEnd, Command::State, Command::Metrics].into_iter().chain(thaws)
+            [ControlCommand::Lock, ControlCommand::LockAndEnd, ControlCommand::State, ControlCommand::Metrics]
+                .into_iter()
+                .chain(thaws)
         {
             let bytes = command.encode();
-            assert_eq!(Command::decode(&bytes).expect("known").encode(), bytes);
+            assert_eq!(ControlCommand::decode(&bytes).expect("known").encode(), bytes);
         }
-        let bytes = Command::Unlock(Zeroizing::new([7; 32])).encode();
-        assert!(matches!(Command::decode(&bytes), Some(Command::Unlock(master)) if *master == [7; 32]));
-        let bytes_of_freeze = Command::Freeze(Duration::from_secs(600)).encode();
+        let bytes = ControlCommand::Unlock(Zeroizing::new([7; 32])).encode();
         assert!(
-            matches!(Command::decode(&bytes_of_freeze), Some(Command::Freeze(most)) if most.as_secs() == 600)
+            matches!(ControlCommand::decode(&bytes), Some(ControlCommand::Unlock(master)) if *master == [7; 32])
+        );
+        let bytes_of_freeze = ControlCommand::Freeze(Duration::from_secs(600)).encode();
+        assert!(
+            matches!(ControlCommand::decode(&bytes_of_freeze), Some(ControlCommand::Freeze(most)) if most.as_secs() == 600)
         );
         for bad in [
             &[][..],
@@ -456,7 +465,7 @@ mod tests {
             &[VERSION, 3, 7],
             &bytes[..33],
         ] {
-            assert!(Command::decode(bad).is_none(), "{bad:?}");
+            assert!(ControlCommand::decode(bad).is_none(), "{bad:?}");
         }
     }
 }

@@ -32,7 +32,7 @@ const SUBTYPE: &str = "warpcrypt";
 const HELPER: &str = "fusermount3";
 
 /// Parameters of a mount.
-pub struct Device<'a> {
+pub struct FuseDevice<'a> {
     /// The mount point.
     pub dir: BorrowedFd<'a>,
     /// Path of the mount point.
@@ -49,7 +49,7 @@ pub struct Device<'a> {
     pub flags: &'a [String],
 }
 
-impl Device<'_> {
+impl FuseDevice<'_> {
     /// Mounts, and returns the descriptor that delivers the kernel's requests.
     ///
     /// # Errors
@@ -254,8 +254,8 @@ mod tests {
     };
     use std::os::fd::AsFd;
 
-    fn device<'a>(target: &'a MountPoint, flags: &'a [String]) -> Device<'a> {
-        Device {
+    fn device<'a>(target: &'a MountPoint, flags: &'a [String]) -> FuseDevice<'a> {
+        FuseDevice {
             dir: target.as_fd(),
             target: target.path(),
             source: OsStr::new("/a,b\\c"),

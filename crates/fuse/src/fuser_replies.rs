@@ -3,7 +3,9 @@
 use super::{
     attr,
     errno::Answer,
-    replies::{AttrReply, Created, Found, Listing, ListingPlus, Opened, Place, Reply, Value, Written},
+    replies::{
+        AttrReply, Created, FoundReply, Listing, ListingPlus, OpenReply, Place, Reply, Value, Written,
+    },
 };
 use fuser::{
     FileAttr, FileHandle, Generation, INodeNo, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
@@ -33,10 +35,10 @@ reply!(ReplyDirectory, (), |to, ()| to.ok());
 reply!(ReplyDirectoryPlus, (), |to, ()| to.ok());
 reply!(ReplyData, &[u8], |to, bytes| to.data(bytes));
 reply!(ReplyAttr, AttrReply, |to, told| to.attr(&told.ttl, &file_attr(&told)));
-reply!(ReplyEntry, Found, |to, Found { told, generation, name_ttl }| {
+reply!(ReplyEntry, FoundReply, |to, FoundReply { told, generation, name_ttl }| {
     to.entry_with_ttls(&told.ttl, &name_ttl, &file_attr(&told), Generation(generation));
 });
-reply!(ReplyOpen, Opened, |to, Opened { handle, mode }| to.opened(FileHandle(handle), mode));
+reply!(ReplyOpen, OpenReply, |to, OpenReply { handle, mode }| to.opened(FileHandle(handle), mode));
 reply!(ReplyCreate, Created, |to, Created { found, opened }| {
     let (generation, handle) = (Generation(found.generation), FileHandle(opened.handle));
     to.created(&found.told.ttl, &file_attr(&found.told), generation, handle, opened.mode);
@@ -58,8 +60,8 @@ impl Listing for ReplyDirectory {
 }
 
 impl ListingPlus for ReplyDirectoryPlus {
-    fn add(&mut self, next: u64, name: &OsStr, found: &Found) -> bool {
-        let Found { told, generation, name_ttl } = found;
+    fn add(&mut self, next: u64, name: &OsStr, found: &FoundReply) -> bool {
+        let FoundReply { told, generation, name_ttl } = found;
         let (ttl, generation) = (told.ttl.min(*name_ttl), Generation(*generation));
         ReplyDirectoryPlus::add(self, INodeNo(told.number), next, name, &ttl, &file_attr(told), generation)
     }

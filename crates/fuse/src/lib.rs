@@ -76,12 +76,10 @@ mod workers;
 
 pub use caching::CacheMode;
 pub use confinement::{Confinement, Reach, confine, in_force, refuse_calls};
-pub use control::{
-    Command as ControlCommand, FROZEN, LOCKED, Patience, Status as ControlStatus, hears, process, tell,
-};
+pub use control::{ControlCommand, FROZEN, LOCKED, Patience, Status as ControlStatus, hears, process, tell};
 pub use control_dir::{ControlDir, NoControlDir, SocketName};
 pub use device::{end, unmount};
-pub use mounter::{COMMAND as MOUNTER_COMMAND, Mounter, Task as MounterTask, serve_mounter};
+pub use mounter::{COMMAND as MOUNTER_COMMAND, Mounter, MounterTask, serve_mounter};
 pub use owners::Owners;
 pub use place::{MountPoint, PlaceError, Trust};
 pub use reverse_session::mount_reverse;

@@ -4,7 +4,7 @@ use super::{
     attr, errno,
     handles::DirHandle,
     inodes::{Id, ROOT},
-    replies::{AttrReply, Found, Listing, ListingPlus},
+    replies::{AttrReply, FoundReply, Listing, ListingPlus},
     server::Server,
 };
 use content::Result;
@@ -52,7 +52,7 @@ impl Server {
             // The kernel does not instantiate `.` and `..`, and counts no lookup for them.
             let number = self.number_of_dots(handle.node, e);
             let told = AttrReply { number, stat: attr::unknown(Kind::Dir, number), ttl: Duration::ZERO };
-            let found = Found { told, generation: 0, name_ttl: Duration::ZERO };
+            let found = FoundReply { told, generation: 0, name_ttl: Duration::ZERO };
             Some(Full(reply.add(e.next, &e.name, &found)))
         })
     }
@@ -101,7 +101,7 @@ impl Server {
             }
         };
         let Id { number, generation } = self.found(handle.node, &handle.dir, e.stored.clone(), &stat)?;
-        let found = Found { told: self.tell(number, &stat), generation, name_ttl };
+        let found = FoundReply { told: self.tell(number, &stat), generation, name_ttl };
         let full = reply.add(e.next, &e.name, &found);
         if full {
             self.inodes.forget(number, 1);

@@ -7,7 +7,7 @@
 //! has.
 
 use super::{
-    device::{self, Device},
+    device::{self, FuseDevice},
     handing::{receive, send},
     permission_policy::PermissionPolicy,
     place::MountPoint,
@@ -42,7 +42,7 @@ const NOT_FOUND: i32 = -2;
 
 /// Everything that the process is told at its start.
 #[derive(Debug, Clone)]
-pub struct Task {
+pub struct MounterTask {
     /// The mount point, an absolute path without links.
     pub target: PathBuf,
     /// Source name in the kernel's mount table.
@@ -55,7 +55,7 @@ pub struct Task {
 
 /// A request to the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum MounterOrder {
     /// Mount, optionally read-only.
     Mount { read_only: bool },
     /// Unmount, unless the mount is in use.
@@ -70,15 +70,15 @@ pub(super) enum Order {
     Gpu,
 }
 
-impl Order {
+impl MounterOrder {
     fn encode(self) -> [u8; 9] {
         let (code, number) = match self {
-            Order::Mount { read_only } => (1, u64::from(read_only)),
-            Order::Unmount => (2, 0),
-            Order::Detach => (3, 0),
-            Order::Force => (4, 0),
-            Order::Abort(device) => (5, device),
-            Order::Gpu => (6, 0),
+            MounterOrder::Mount { read_only } => (1, u64::from(read_only)),
+            MounterOrder::Unmount => (2, 0),
+            MounterOrder::Detach => (3, 0),
+            MounterOrder::Force => (4, 0),
+            MounterOrder::Abort(device) => (5, device),
+            MounterOrder::Gpu => (6, 0),
         };
         let mut bytes = [code; 9];
         bytes[1..].copy_from_slice(&number.to_le_bytes());
@@ -89,12 +89,12 @@ impl Order {
         let (code, number) = bytes.split_first()?;
         let number = u64::from_le_bytes(number.try_into().ok()?);
         match code {
-            1 => Some(Order::Mount { read_only: number != 0 }),
-            2 => Some(Order::Unmount),
-            3 => Some(Order::Detach),
-            4 => Some(Order::Force),
-            5 => Some(Order::Abort(number)),
-            6 => Some(Order::Gpu),
+            1 => Some(MounterOrder::Mount { read_only: number != 0 }),
+            2 => Some(MounterOrder::Unmount),
+            3 => Some(MounterOrder::Detach),
+            4 => Some(MounterOrder::Force),
+            5 => Some(MounterOrder::Abort(number)),
+            6 => Some(MounterOrder::Gpu),
             _ => None,
         }
     }
@@ -111,7 +111,7 @@ impl Mounter {
     ///
     /// # Errors
     /// Errors of the system calls.
-    pub fn start(place: &MountPoint, task: &Task) -> io::Result<Self> {
+    pub fn start(place: &MountPoint, task: &MounterTask) -> io::Result<Self> {
         let (ours, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let mut command = Command::new("/proc/self/exe");
         command.arg0("warpcrypt").arg(COMMAND);
@@ -134,24 +134,24 @@ impl Mounter {
     /// # Errors
     /// Errors of the system calls, or of the process.
     pub fn start_gpu(&self, socket: OwnedFd) -> io::Result<OwnedFd> {
-        self.ask_with(Order::Gpu, Some(socket.as_fd()))?.ok_or_else(gone)
+        self.ask_with(MounterOrder::Gpu, Some(socket.as_fd()))?.ok_or_else(gone)
     }
 
     /// Mounts, and returns the descriptor that delivers the kernel's requests.
     pub(super) fn mount(&self, read_only: bool) -> io::Result<OwnedFd> {
-        self.ask(Order::Mount { read_only })?.ok_or_else(gone)
+        self.ask(MounterOrder::Mount { read_only })?.ok_or_else(gone)
     }
 
     /// Sends an order that returns no descriptor.
-    pub(super) fn order(&self, order: Order) -> io::Result<()> {
+    pub(super) fn order(&self, order: MounterOrder) -> io::Result<()> {
         self.ask(order).map(drop)
     }
 
-    fn ask(&self, order: Order) -> io::Result<Option<OwnedFd>> {
+    fn ask(&self, order: MounterOrder) -> io::Result<Option<OwnedFd>> {
         self.ask_with(order, None)
     }
 
-    fn ask_with(&self, order: Order, handed: Option<BorrowedFd<'_>>) -> io::Result<Option<OwnedFd>> {
+    fn ask_with(&self, order: MounterOrder, handed: Option<BorrowedFd<'_>>) -> io::Result<Option<OwnedFd>> {
         let socket = self.socket.lock();
         send(&*socket, &order.encode(), handed).map_err(|_| gone())?;
         let mut bytes = [0; ANSWER_MAX];
@@ -181,7 +181,7 @@ fn gone() -> io::Error {
 pub fn serve_mounter(
     socket: impl AsFd,
     place: impl AsFd,
-    task: &Task,
+    task: &MounterTask,
     start_gpu: impl Fn(OwnedFd) -> io::Result<OwnedFd>,
 ) -> io::Result<()> {
     let mut place = Some(place);
@@ -192,15 +192,22 @@ pub fn serve_mounter(
             (0, _) => return Ok(()),
             received => received,
         };
-        let done = match Order::decode(&bytes[..length]) {
+        let done = match MounterOrder::decode(&bytes[..length]) {
             // There is only one mount: the first order consumes the directory.
-            Some(Order::Mount { read_only }) => match place.take() {
+            Some(MounterOrder::Mount { read_only }) => match place.take() {
                 Some(place) => {
                     let (target, source, flags) = (&task.target, &task.source, &task.flags);
                     let allow_other = task.allow_other;
-                    let device =
-                        Device { dir: place.as_fd(), target, source, read_only, allow_other, judge, flags }
-                            .mount();
+                    let device = FuseDevice {
+                        dir: place.as_fd(),
+                        target,
+                        source,
+                        read_only,
+                        allow_other,
+                        judge,
+                        flags,
+                    }
+                    .mount();
                     // Only after mounting: at an autofs mount point, only the automounter's process group
                     // may mount. In a separate session, the process receives no signals from a
                     // terminal; its mount may continue in the background.
@@ -208,11 +215,13 @@ pub fn serve_mounter(
                 }
                 None => Err(Errno::BUSY.into()),
             },
-            Some(Order::Unmount) => device::unmount(&task.target, false).map(|()| None),
-            Some(Order::Detach) => device::unmount(&task.target, true).map(|()| None),
-            Some(Order::Force) => device::force_unmount(&task.target).map(|()| None),
-            Some(Order::Abort(device)) => device::abort(device).map(|()| None),
-            Some(Order::Gpu) => handed.ok_or_else(|| Errno::INVAL.into()).and_then(&start_gpu).map(Some),
+            Some(MounterOrder::Unmount) => device::unmount(&task.target, false).map(|()| None),
+            Some(MounterOrder::Detach) => device::unmount(&task.target, true).map(|()| None),
+            Some(MounterOrder::Force) => device::force_unmount(&task.target).map(|()| None),
+            Some(MounterOrder::Abort(device)) => device::abort(device).map(|()| None),
+            Some(MounterOrder::Gpu) => {
+                handed.ok_or_else(|| Errno::INVAL.into()).and_then(&start_gpu).map(Some)
+            }
             None => Err(Errno::INVAL.into()),
         };
         let answered = match done {
@@ -240,18 +249,18 @@ mod tests {
     #[test]
     fn orders_pass_through_the_socket() {
         for order in [
-            Order::Mount { read_only: true },
-            Order::Mount { read_only: false },
-            Order::Unmount,
-            Order::Detach,
-            Order::Force,
-            Order::Abort(u64::MAX),
-            Order::Gpu,
+            MounterOrder::Mount { read_only: true },
+            MounterOrder::Mount { read_only: false },
+            MounterOrder::Unmount,
+            MounterOrder::Detach,
+            MounterOrder::Force,
+            MounterOrder::Abort(u64::MAX),
+            MounterOrder::Gpu,
         ] {
-            assert_eq!(Order::decode(&order.encode()), Some(order));
+            assert_eq!(MounterOrder::decode(&order.encode()), Some(order));
         }
         for bad in [&[][..], &[1], &[0; 9], &[7; 9], &[2; 10]] {
-            assert_eq!(Order::decode(bad), None, "{bad:?}");
+            assert_eq!(MounterOrder::decode(bad), None, "{bad:?}");
         }
     }
 
@@ -259,7 +268,7 @@ mod tests {
     fn errors_come_back_as_the_system_numbers_them_and_the_end_of_the_asker_ends_it() {
         let (ours, its) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        let task = Task {
+        let task = MounterTask {
             target: "/proc/no such mount".into(),
             source: "vault".into(),
             allow_other: false,
@@ -274,7 +283,7 @@ mod tests {
         assert!(error.to_string().contains("no such flag"), "{error}");
         let again = mounter.mount(false).expect_err("it mounts once");
         assert_eq!(again.raw_os_error(), Some(Errno::BUSY.raw_os_error()));
-        assert!(mounter.order(Order::Force).expect_err("nothing is there").raw_os_error().is_some());
+        assert!(mounter.order(MounterOrder::Force).expect_err("nothing is there").raw_os_error().is_some());
         let (one, _other) = rustix::pipe::pipe().unwrap();
         mounter.start_gpu(one).expect("what the process that uses a GPU is started with comes back here");
         drop(mounter);

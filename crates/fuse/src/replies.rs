@@ -22,7 +22,7 @@ pub trait Listing: Reply<()> {
 pub trait ListingPlus: Reply<()> {
     /// Adds a node; `next` is the offset at which the listing continues after it. Returns whether the
     /// reply is full.
-    fn add(&mut self, next: u64, name: &OsStr, found: &Found) -> bool;
+    fn add(&mut self, next: u64, name: &OsStr, found: &FoundReply) -> bool;
 }
 
 /// A node's attributes.
@@ -36,7 +36,7 @@ pub struct AttrReply {
 }
 
 /// A node found by name.
-pub struct Found {
+pub struct FoundReply {
     /// The node's attributes.
     pub told: AttrReply,
     /// Distinguishes the node from others that had its number.
@@ -46,7 +46,7 @@ pub struct Found {
 }
 
 /// An open file or directory.
-pub struct Opened {
+pub struct OpenReply {
     /// The new handle.
     pub handle: u64,
     /// How the kernel must treat the handle.
@@ -56,9 +56,9 @@ pub struct Opened {
 /// A file that was created and opened.
 pub struct Created {
     /// The new file.
-    pub found: Found,
+    pub found: FoundReply,
     /// Its handle.
-    pub opened: Opened,
+    pub opened: OpenReply,
 }
 
 /// Number of bytes written or copied.

@@ -11,7 +11,9 @@ use super::{
     metrics::is_metrics,
     names::Entry,
     read_queue::{QueuedRead, SMALL},
-    replies::{AttrReply, Created, Found, Listing, ListingPlus, Opened, Place, Reply, Value, Written},
+    replies::{
+        AttrReply, Created, FoundReply, Listing, ListingPlus, OpenReply, Place, Reply, Value, Written,
+    },
     server::{Server, Transport},
     small_reads::ReadReply,
     stale::PageRead,
@@ -90,7 +92,7 @@ macro_rules! when_open {
 
 impl Requests {
     /// Looks up a name.
-    pub fn lookup(&self, caller: Caller, parent: u64, name: &OsStr, reply: impl Reply<Found>) {
+    pub fn lookup(&self, caller: Caller, parent: u64, name: &OsStr, reply: impl Reply<FoundReply>) {
         let transport = self.transport;
         when_open!(self, caller, reply, [name], |server, pass| {
             if let Some(what) = ByNumber::of(name) {
@@ -179,7 +181,7 @@ impl Requests {
         name: &OsStr,
         new: Wanted,
         (format, rdev): (u32, u32),
-        reply: impl Reply<Found>,
+        reply: impl Reply<FoundReply>,
     ) {
         let transport = self.transport;
         when_open!(self, caller, reply, [name], |server, pass| {
@@ -192,7 +194,14 @@ impl Requests {
     }
 
     /// Creates a directory.
-    pub fn mkdir(&self, caller: Caller, parent: u64, name: &OsStr, new: Wanted, reply: impl Reply<Found>) {
+    pub fn mkdir(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &OsStr,
+        new: Wanted,
+        reply: impl Reply<FoundReply>,
+    ) {
         let transport = self.transport;
         when_open!(self, caller, reply, [name], |server, pass| {
             let name = name.to_owned();
@@ -232,7 +241,7 @@ impl Requests {
         parent: u64,
         name: &OsStr,
         target: &OsStr,
-        reply: impl Reply<Found>,
+        reply: impl Reply<FoundReply>,
     ) {
         let (transport, new) = (self.transport, Wanted::by(caller, 0o777, 0));
         when_open!(self, caller, reply, [name, target], |server, pass| {
@@ -264,7 +273,14 @@ impl Requests {
     }
 
     /// Adds a name to a node.
-    pub fn link(&self, caller: Caller, number: u64, parent: u64, name: &OsStr, reply: impl Reply<Found>) {
+    pub fn link(
+        &self,
+        caller: Caller,
+        number: u64,
+        parent: u64,
+        name: &OsStr,
+        reply: impl Reply<FoundReply>,
+    ) {
         let transport = self.transport;
         when_open!(self, caller, reply, [name], |server, pass| {
             let name = name.to_owned();
@@ -313,12 +329,12 @@ impl Requests {
     }
 
     /// Opens a file.
-    pub fn open(&self, caller: Caller, number: u64, flags: OpenFlags, reply: impl Reply<Opened>) {
+    pub fn open(&self, caller: Caller, number: u64, flags: OpenFlags, reply: impl Reply<OpenReply>) {
         let transport = self.transport;
         when_open!(self, caller, reply, [], |server, pass| {
             server.run_blocking(transport, pass, move |s| {
                 let opened = s.named(caller.user, Activity::Open, number, |s| s.open(number, flags));
-                reply.answer(opened.map(|(handle, mode)| Opened { handle, mode }));
+                reply.answer(opened.map(|(handle, mode)| OpenReply { handle, mode }));
             });
         });
     }
@@ -401,10 +417,10 @@ impl Requests {
     }
 
     /// Opens a directory.
-    pub fn opendir(&self, caller: Caller, number: u64, reply: impl Reply<Opened>) {
+    pub fn opendir(&self, caller: Caller, number: u64, reply: impl Reply<OpenReply>) {
         let answer = move |s: &Server| {
             let opened = s.named(caller.user, Activity::Opendir, number, |s| s.opendir(number));
-            opened.map(|handle| Opened { handle, mode: FopenFlags::empty() })
+            opened.map(|handle| OpenReply { handle, mode: FopenFlags::empty() })
         };
         // `df` opens the root.
         if number == ROOT {
@@ -599,27 +615,27 @@ impl Server {
         activity: Activity,
         node: u64,
         work: impl FnOnce(&Self) -> content::Result<Entry>,
-    ) -> Answer<Found> {
+    ) -> Answer<FoundReply> {
         self.named(caller.user, activity, node, work).map(|entry| self.found_entry(&entry))
     }
 
-    fn found_entry(&self, Entry { id, stat }: &Entry) -> Found {
+    fn found_entry(&self, Entry { id, stat }: &Entry) -> FoundReply {
         let told = self.tell(id.number, stat);
-        Found { told, generation: id.generation, name_ttl: self.name_ttl() }
+        FoundReply { told, generation: id.generation, name_ttl: self.name_ttl() }
     }
 
     /// Describes a new file, with its handle and how the kernel must treat the handle.
     fn created(&self, (Entry { id, stat }, handle, mode): (Entry, u64, FopenFlags)) -> Created {
         let told = self.tell(id.number, &stat);
         let name_ttl = told.ttl;
-        let found = Found { told, generation: id.generation, name_ttl };
-        Created { found, opened: Opened { handle, mode } }
+        let found = FoundReply { told, generation: id.generation, name_ttl };
+        Created { found, opened: OpenReply { handle, mode } }
     }
 
     /// Node 0 means that there is no such entry, and carries how long the kernel may cache that.
-    fn no_entry(&self) -> Found {
+    fn no_entry(&self) -> FoundReply {
         let told = AttrReply { number: 0, stat: attr::unknown(Kind::File, 0), ttl: Duration::ZERO };
-        Found { told, generation: 0, name_ttl: self.absent_ttl() }
+        FoundReply { told, generation: 0, name_ttl: self.absent_ttl() }
     }
 }
 

@@ -13,7 +13,7 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
 };
 use parking_lot::Mutex;
-use reverse::{Content, Entry, Node, View};
+use reverse::{Content, View, ViewEntry, ViewNode};
 use rustix::fs::Stat;
 use std::{
     collections::HashMap,
@@ -37,12 +37,12 @@ const UNTOLD: i64 = -1;
 /// Key of a node: all names of one inode are one node.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum NodeKey {
-    Place(Node),
+    Place(ViewNode),
     Linked(u64, u64),
 }
 
 struct KnownNode {
-    node: Node,
+    node: ViewNode,
     identity: NodeKey,
     lookups: u64,
     /// The stored size that the kernel was told last.
@@ -60,7 +60,7 @@ struct NodeTable {
 enum OpenNode {
     File(Arc<Content>, PathBuf),
     Own(Arc<Vec<u8>>),
-    Dir(Arc<Vec<Entry>>),
+    Dir(Arc<Vec<ViewEntry>>),
 }
 
 impl OpenNode {
@@ -95,7 +95,7 @@ pub struct Reversed {
 impl Reversed {
     /// Creates the filesystem of `view`, which shows these `owners`.
     pub fn new(view: View, judge: PermissionPolicy, owners: Owners) -> Self {
-        let node = Node::Plain(PathBuf::new());
+        let node = ViewNode::Plain(PathBuf::new());
         let identity = NodeKey::Place(node.clone());
         let root = KnownNode { node, identity: identity.clone(), lookups: 1, size: 0 };
         let nodes = NodeTable {
@@ -114,15 +114,15 @@ impl Reversed {
         }
     }
 
-    fn node(&self, number: INodeNo) -> io::Result<Node> {
+    fn node(&self, number: INodeNo) -> io::Result<ViewNode> {
         let nodes = self.nodes.lock();
         nodes.by_number.get(&number.0).map(|known| known.node.clone()).ok_or_else(gone)
     }
 
     fn path(&self, number: INodeNo) -> io::Result<PathBuf> {
         match self.node(number)? {
-            Node::Plain(path) => Ok(path),
-            Node::DirId(_) | Node::Sidecar(_) | Node::Config { .. } => Err(gone()),
+            ViewNode::Plain(path) => Ok(path),
+            ViewNode::DirId(_) | ViewNode::Sidecar(_) | ViewNode::Config { .. } => Err(gone()),
         }
     }
 
@@ -134,7 +134,7 @@ impl Reversed {
 
     /// Attributes of a listed entry, and how long they are valid; `None` if it has vanished. Counts a
     /// lookup.
-    fn find_listed(&self, entry: &Entry) -> Option<(FileAttr, Duration)> {
+    fn find_listed(&self, entry: &ViewEntry) -> Option<(FileAttr, Duration)> {
         let node = entry.node.clone();
         match self.view.stat(&node) {
             Ok(stat) => Some((self.found(node, &stat), VALID)),
@@ -149,16 +149,17 @@ impl Reversed {
     }
 
     /// Attributes of a node that the kernel looks up.
-    fn found(&self, node: Node, stat: &Stat) -> FileAttr {
-        let linked =
-            matches!(node, Node::Plain(_)) && kind(stat) != FileType::Directory && self.view.is_linked(stat);
+    fn found(&self, node: ViewNode, stat: &Stat) -> FileAttr {
+        let linked = matches!(node, ViewNode::Plain(_))
+            && kind(stat) != FileType::Directory
+            && self.view.is_linked(stat);
         let identity =
             if linked { NodeKey::Linked(stat.st_dev, stat.st_ino) } else { NodeKey::Place(node.clone()) };
         attr(self.know(node, identity, stat.st_size), stat, self.owners)
     }
 
     /// Counts a lookup of a node, and returns its number.
-    fn know(&self, node: Node, identity: NodeKey, size: i64) -> u64 {
+    fn know(&self, node: ViewNode, identity: NodeKey, size: i64) -> u64 {
         let mut nodes = self.nodes.lock();
         let number = match nodes.numbers.get(&identity) {
             Some(number) => *number,
@@ -204,7 +205,7 @@ impl Reversed {
 
     /// Fills a reply with names and attributes, starting at an offset. Every entry in it counts as a
     /// lookup.
-    fn fill_plus(&self, number: u64, entries: &[Entry], offset: u64, reply: &mut ReplyDirectoryPlus) {
+    fn fill_plus(&self, number: u64, entries: &[ViewEntry], offset: u64, reply: &mut ReplyDirectoryPlus) {
         let mut add = |place, name: &OsStr, attr: &FileAttr, valid| {
             reply.add(attr.ino, place, name, &valid, attr, Generation(0))
         };
@@ -262,14 +263,14 @@ impl Reversed {
 
     fn open_file(&self, number: INodeNo) -> io::Result<FileHandle> {
         Ok(self.keep(match self.node(number)? {
-            Node::Plain(path) => OpenNode::File(Arc::new(self.content(number, &path)?), path),
-            own @ (Node::DirId(_) | Node::Sidecar(_) | Node::Config { .. }) => {
+            ViewNode::Plain(path) => OpenNode::File(Arc::new(self.content(number, &path)?), path),
+            own @ (ViewNode::DirId(_) | ViewNode::Sidecar(_) | ViewNode::Config { .. }) => {
                 OpenNode::Own(Arc::new(self.view.own_content(&own)?))
             }
         }))
     }
 
-    fn entries(&self, handle: FileHandle) -> io::Result<Arc<Vec<Entry>>> {
+    fn entries(&self, handle: FileHandle) -> io::Result<Arc<Vec<ViewEntry>>> {
         match self.opened(handle)? {
             OpenNode::Dir(entries) => Ok(entries),
             OpenNode::File(..) | OpenNode::Own(_) => Err(rustix::io::Errno::NOTDIR.into()),

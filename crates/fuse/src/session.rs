@@ -9,7 +9,7 @@ use super::{
     gate::Gate,
     idle::{lock_when_idle, unmount_when_idle},
     loops::Loops,
-    mounter::{Mounter, Order},
+    mounter::{Mounter, MounterOrder},
     owners::Owners,
     permission_policy::PermissionPolicy,
     place::{MountPoint, device_number},
@@ -314,7 +314,7 @@ impl Unmounter {
         if self.is_hidden() {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
-        self.mounter.order(if lazy { Order::Detach } else { Order::Unmount })?;
+        self.mounter.order(if lazy { MounterOrder::Detach } else { MounterOrder::Unmount })?;
         // Waiting and future requests fail: the vault can no longer be reached to unlock it.
         self.gate.end();
         Ok(())
@@ -328,7 +328,9 @@ impl Unmounter {
         let hidden = self.is_hidden();
         {
             let _turn = self.one_at_a_time.lock();
-            if self.ended.load(Ordering::Acquire) || !hidden && self.mounter.order(Order::Force).is_ok() {
+            if self.ended.load(Ordering::Acquire)
+                || !hidden && self.mounter.order(MounterOrder::Force).is_ok()
+            {
                 return Ok(());
             }
         }
@@ -338,7 +340,7 @@ impl Unmounter {
         // If the system does not permit it, the mount ends when the last program closes it.
         if let Some(number) = self.device.get() {
             self.mounter
-                .order(Order::Abort(*number))
+                .order(MounterOrder::Abort(*number))
                 .unwrap_or_else(|e| log::info!("the mount ends when the last program closes its files: {e}"));
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Whole runs over files that change while they are read.
 
-use super::{source::Contents, *};
+use super::{source::FolderContents, *};
 use crypto::hash::{Digest, Function};
 use rustix::fs::ftruncate;
 use std::{
@@ -48,7 +48,7 @@ impl<'a> Source for ChangingFiles<'a> {
         Plain::default().start(path)
     }
 
-    fn list(&self, path: impl FnOnce() -> PathBuf, place: &Self::Place) -> io::Result<Contents<Self>> {
+    fn list(&self, path: impl FnOnce() -> PathBuf, place: &Self::Place) -> io::Result<FolderContents<Self>> {
         Plain::default().list(path, place)
     }
 
@@ -67,7 +67,7 @@ impl<'a> Source for ChangingFiles<'a> {
 }
 
 /// Hashes a folder with these functions; `change` runs before each read of its files.
-fn records(root: &Path, names: &[&str], threads: usize, change: Change) -> Vec<Record> {
+fn records(root: &Path, names: &[&str], threads: usize, change: Change) -> Vec<HashRecord> {
     let functions: Vec<Function> = names.iter().map(|name| Function::from_name(name).unwrap()).collect();
     let (stop, progress) = (AtomicBool::new(false), Progress::default());
     let options = Options { threads, stop: &stop, progress: &progress, gpu: None };

@@ -1,9 +1,9 @@
 //! A thread's work in flight on a GPU: slots, and the messages in them.
 
 use super::{
-    gpu::{self, Gpu, InFlight, MessageSlot},
+    gpu::{self, HashGpu, MessageSlot, SlotInFlight},
     source::Content,
-    tree::Tree,
+    tree::HashTree,
 };
 use crypto::hash::{
     Function,
@@ -13,9 +13,9 @@ use std::{collections::VecDeque, ops::Range, path::PathBuf, sync::Arc};
 
 /// A thread's slots of the device: free, or in flight, oldest first.
 pub(super) struct GpuSlots<'a, C: Content> {
-    pub gpu: &'a Gpu,
+    pub gpu: &'a HashGpu,
     pub free: Vec<MessageSlot>,
-    pub in_flight: VecDeque<(InFlight, Messages<C>)>,
+    pub in_flight: VecDeque<(SlotInFlight, Messages<C>)>,
     /// Number of completed slots.
     pub completed: u64,
 }
@@ -23,26 +23,26 @@ pub(super) struct GpuSlots<'a, C: Content> {
 /// The messages in a slot.
 pub(super) struct Messages<C: Content> {
     pub md6: Md6,
-    pub items: Vec<Item<C>>,
+    pub items: Vec<HashItem<C>>,
 }
 
 /// A message, or a part of one.
-pub(super) struct Item<C: Content> {
+pub(super) struct HashItem<C: Content> {
     /// Byte range in the slot.
     pub place: Range<usize>,
-    pub origin: Origin<C>,
+    pub origin: ItemOrigin<C>,
 }
 
 /// The file that a message belongs to.
-pub(super) enum Origin<C: Content> {
+pub(super) enum ItemOrigin<C: Content> {
     /// A part of a long file, with its index.
-    Part(Arc<Tree<C>>, u64),
+    Part(Arc<HashTree<C>>, u64),
     /// A short file: its number in the order of the output, and its path.
     File(u64, PathBuf),
 }
 
 impl<'a, C: Content> GpuSlots<'a, C> {
-    pub(super) fn new(gpu: &'a Gpu) -> Self {
+    pub(super) fn new(gpu: &'a HashGpu) -> Self {
         GpuSlots { gpu, free: Vec::new(), in_flight: VecDeque::new(), completed: 0 }
     }
 }
@@ -65,12 +65,12 @@ impl<C: Content> Messages<C> {
     /// Adds a short file whose content was read to the offset `end`.
     pub(super) fn add_file(&mut self, number: u64, path: PathBuf, len: usize) {
         let at = self.end();
-        self.items.push(Item { place: at..at + len, origin: Origin::File(number, path) });
+        self.items.push(HashItem { place: at..at + len, origin: ItemOrigin::File(number, path) });
     }
 
     /// Describes the messages to the device.
     pub(super) fn trees(&self) -> Vec<forest::Tree> {
-        let tree = |item: &Item<C>| forest::Tree {
+        let tree = |item: &HashItem<C>| forest::Tree {
             data: item.place.start as u64,
             bits: 8 * item.place.len() as u64,
             part: item.origin.part(),
@@ -79,11 +79,11 @@ impl<C: Content> Messages<C> {
     }
 }
 
-impl<C: Content> Origin<C> {
+impl<C: Content> ItemOrigin<C> {
     /// The part's index, if it is one of several.
     pub(super) fn part(&self) -> Option<u64> {
         match self {
-            Origin::Part(tree, index) if tree.parts() > 1 => Some(*index),
+            ItemOrigin::Part(tree, index) if tree.parts() > 1 => Some(*index),
             _ => None,
         }
     }

@@ -3,7 +3,7 @@
 use super::{
     serial::{LANES, Lane},
     source::Source,
-    tree::Tree,
+    tree::HashTree,
     worker::Worker,
 };
 use crypto::hash::{Function, Serial};
@@ -16,7 +16,7 @@ const TURN: usize = 16;
 
 impl<S: Source> Worker<'_, S> {
     /// Hashes a part on the CPU or on a GPU.
-    pub(super) fn part(&mut self, tree: Arc<Tree<S::Content>>, index: u64) {
+    pub(super) fn part(&mut self, tree: Arc<HashTree<S::Content>>, index: u64) {
         let function = &self.functions()[tree.pass.function];
         if let Function::Md6(md6) = function
             && let Some(slot) = self.slot()

@@ -3,9 +3,9 @@
 
 use super::{
     gpu::{self, Failed, MessageSlot},
-    in_flight::{Item, Messages, Origin},
+    in_flight::{HashItem, ItemOrigin, Messages},
     source::Source,
-    tree::Tree,
+    tree::HashTree,
     worker::Worker,
 };
 use crypto::hash::md6::{self, Md6, VALUE};
@@ -53,7 +53,7 @@ impl<S: Source> Worker<'_, S> {
         &mut self,
         mut slot: MessageSlot,
         md6: &Md6,
-        tree: Arc<Tree<S::Content>>,
+        tree: Arc<HashTree<S::Content>>,
         index: u64,
     ) {
         let mut messages = Messages::new(md6);
@@ -64,9 +64,9 @@ impl<S: Source> Worker<'_, S> {
             let at = messages.end();
             let len = tree.len(index);
             match tree.read(index, &mut slot.input()[at..at + len], self.stop()) {
-                Ok(()) => {
-                    messages.items.push(Item { place: at..at + len, origin: Origin::Part(tree, index) })
-                }
+                Ok(()) => messages
+                    .items
+                    .push(HashItem { place: at..at + len, origin: ItemOrigin::Part(tree, index) }),
                 Err(e) => self.take_part(&tree, index, Err(e)),
             }
         }
@@ -151,7 +151,7 @@ impl<S: Source> Worker<'_, S> {
             slots.gpu.fail(&failed.fault);
             slots.free.clear();
         }
-        let of = |item: &Item<S::Content>| {
+        let of = |item: &HashItem<S::Content>| {
             value(&messages.md6, &failed.slot.messages()[item.place.clone()], item.origin.part())
         };
         let values: Vec<md6::Value> = messages.items.iter().map(of).collect();
@@ -164,7 +164,7 @@ impl<S: Source> Worker<'_, S> {
         for (item, value) in messages.items.into_iter().zip(values) {
             let len = item.place.len() as u64;
             match item.origin {
-                Origin::Part(tree, index) => {
+                ItemOrigin::Part(tree, index) => {
                     self.progress_in(tree.function(), len);
                     let hashed = match tree.parts() {
                         1 => (Vec::new(), Some(messages.md6.of_root(value))),
@@ -172,7 +172,7 @@ impl<S: Source> Worker<'_, S> {
                     };
                     self.take_part(&tree, index, Ok(hashed));
                 }
-                Origin::File(number, path) => {
+                ItemOrigin::File(number, path) => {
                     self.progress_in(0, len);
                     files.push((number, path, len, messages.md6.of_root(value)));
                 }

@@ -3,7 +3,7 @@
 
 use super::{
     source::{Content, Source},
-    walk::{Found, walk},
+    walk::{FoundFile, walk},
     worker::Options,
 };
 use crypto::hash::Function;
@@ -92,7 +92,7 @@ struct FilePieces {
 pub fn find<S: Source>(source: &S, roots: &[PathBuf], cut: Cut, options: &Options) -> Matches {
     let mut found = Vec::new();
     walk(source, roots, options.stop, &mut |file| found.push(file));
-    let found: Vec<Mutex<Option<Found<S::Place>>>> =
+    let found: Vec<Mutex<Option<FoundFile<S::Place>>>> =
         found.into_iter().map(|file| Mutex::new(Some(file))).collect();
     let (next, cut_files) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
@@ -102,7 +102,7 @@ pub fn find<S: Source>(source: &S, roots: &[PathBuf], cut: Cut, options: &Option
                 while let Some(file) = found.get(next.fetch_add(1, Ordering::Relaxed))
                     && !options.stop.load(Ordering::Relaxed)
                 {
-                    let Some(Found { path, place }) = file.lock().take() else { continue };
+                    let Some(FoundFile { path, place }) = file.lock().take() else { continue };
                     let opened = place.and_then(|place| source.open(&path, &place));
                     let pieces = opened.and_then(|content| pieces(&content, cut, options, &mut buffer));
                     options.progress.files.fetch_add(1, Ordering::Relaxed);

@@ -4,8 +4,8 @@
 use super::{
     serial::{LANES, Lane},
     source::Content,
-    tree::Tree,
-    walk::Found,
+    tree::HashTree,
+    walk::FoundFile,
 };
 use parking_lot::{Condvar, Mutex};
 use std::{collections::VecDeque, sync::Arc, thread};
@@ -16,19 +16,19 @@ const BATCH: usize = 64;
 const WAITING_MAX: usize = 16 << 10;
 
 /// A file to hash: its number in the order of the output, and where it is.
-pub(super) type Job<P> = (u64, Found<P>);
+pub(super) type HashJob<P> = (u64, FoundFile<P>);
 
 /// A task for a thread.
-pub(super) enum Task<P, C: Content> {
+pub(super) enum QueueTask<P, C: Content> {
     /// Files of any length.
-    Batch(Vec<Job<P>>),
+    Batch(Vec<HashJob<P>>),
     /// A part of a long file.
-    Part(Arc<Tree<C>>, u64),
+    Part(Arc<HashTree<C>>, u64),
     /// Long files of one function, to hash side by side.
     Serial(Vec<Lane<C>>),
 }
 
-pub(super) struct Queue<P, C: Content> {
+pub(super) struct WorkQueue<P, C: Content> {
     state: Mutex<QueueState<P, C>>,
     /// A task is available, or everything is done.
     ready: Condvar,
@@ -40,10 +40,10 @@ pub(super) struct Queue<P, C: Content> {
 }
 
 struct QueueState<P, C: Content> {
-    filling: Vec<Job<P>>,
-    batches: VecDeque<Vec<Job<P>>>,
+    filling: Vec<HashJob<P>>,
+    batches: VecDeque<Vec<HashJob<P>>>,
     /// Long files of tree functions, each with the index of its next part.
-    trees: VecDeque<(Arc<Tree<C>>, u64)>,
+    trees: VecDeque<(Arc<HashTree<C>>, u64)>,
     /// Long files of other functions. Those already begun come first.
     serials: VecDeque<Lane<C>>,
     /// Number of those that are being hashed.
@@ -58,7 +58,7 @@ struct QueueState<P, C: Content> {
 
 impl<P, C: Content> QueueState<P, C> {
     /// Takes the next part of the long files.
-    fn next_part(&mut self) -> Option<(Arc<Tree<C>>, u64)> {
+    fn next_part(&mut self) -> Option<(Arc<HashTree<C>>, u64)> {
         let (tree, next) = self.trees.front_mut()?;
         let (tree, part) = (tree.clone(), *next);
         *next += 1;
@@ -69,7 +69,7 @@ impl<P, C: Content> QueueState<P, C> {
     }
 }
 
-impl<P, C: Content> Queue<P, C> {
+impl<P, C: Content> WorkQueue<P, C> {
     pub(super) fn new(threads: usize, waiting: usize) -> Self {
         let state = QueueState {
             filling: Vec::new(),
@@ -81,7 +81,7 @@ impl<P, C: Content> Queue<P, C> {
             abandoned: false,
             busy: 0,
         };
-        Queue {
+        WorkQueue {
             state: Mutex::new(state),
             ready: Condvar::new(),
             room: Condvar::new(),
@@ -91,7 +91,7 @@ impl<P, C: Content> Queue<P, C> {
     }
 
     /// Adds a file. Blocks while the queue is full.
-    pub(super) fn add(&self, job: Job<P>) {
+    pub(super) fn add(&self, job: HashJob<P>) {
         let mut state = self.state.lock();
         state.filling.push(job);
         if state.filling.len() == BATCH {
@@ -116,7 +116,7 @@ impl<P, C: Content> Queue<P, C> {
     }
 
     /// Adds a long file whose parts all threads share.
-    pub(super) fn add_tree(&self, tree: Tree<C>) {
+    pub(super) fn add_tree(&self, tree: HashTree<C>) {
         self.state.lock().trees.push_back((Arc::new(tree), 0));
         self.ready.notify_all();
     }
@@ -144,7 +144,7 @@ impl<P, C: Content> Queue<P, C> {
     }
 
     /// Takes up to `most` further parts of long files of this function.
-    pub(super) fn more_parts(&self, function: usize, most: usize) -> Vec<(Arc<Tree<C>>, u64)> {
+    pub(super) fn more_parts(&self, function: usize, most: usize) -> Vec<(Arc<HashTree<C>>, u64)> {
         let mut state = self.state.lock();
         let mut parts = Vec::with_capacity(most);
         while parts.len() < most
@@ -157,7 +157,7 @@ impl<P, C: Content> Queue<P, C> {
     }
 
     /// Takes a task if one is available now. The caller must call `done` after it.
-    pub(super) fn try_take(&self) -> Option<Task<P, C>> {
+    pub(super) fn try_take(&self) -> Option<QueueTask<P, C>> {
         let mut state = self.state.lock();
         let task = if state.abandoned { None } else { self.next(&mut state) };
         state.busy += usize::from(task.is_some());
@@ -165,7 +165,7 @@ impl<P, C: Content> Queue<P, C> {
     }
 
     /// Waits for a task; `None` once everything is done. The caller must call `done` after it.
-    pub(super) fn take(&self) -> Option<Task<P, C>> {
+    pub(super) fn take(&self) -> Option<QueueTask<P, C>> {
         let mut state = self.state.lock();
         loop {
             if state.abandoned {
@@ -183,7 +183,7 @@ impl<P, C: Content> Queue<P, C> {
         }
     }
 
-    fn next(&self, state: &mut QueueState<P, C>) -> Option<Task<P, C>> {
+    fn next(&self, state: &mut QueueState<P, C>) -> Option<QueueTask<P, C>> {
         let task = self.pick(state)?;
         // A thread woken earlier for one of the remaining tasks may have found it not ready yet.
         if !(state.trees.is_empty() && state.serials.is_empty() && state.batches.is_empty()) {
@@ -192,9 +192,9 @@ impl<P, C: Content> Queue<P, C> {
         Some(task)
     }
 
-    fn pick(&self, state: &mut QueueState<P, C>) -> Option<Task<P, C>> {
+    fn pick(&self, state: &mut QueueState<P, C>) -> Option<QueueTask<P, C>> {
         if let Some((tree, part)) = state.next_part() {
-            return Some(Task::Part(tree, part));
+            return Some(QueueTask::Part(tree, part));
         }
         let more_may_come = state.walking || !state.batches.is_empty();
         if let Some(first) = state.serials.front()
@@ -210,11 +210,11 @@ impl<P, C: Content> Queue<P, C> {
                 }
             }
             state.serials_taken += lanes.len();
-            return Some(Task::Serial(lanes));
+            return Some(QueueTask::Serial(lanes));
         }
         let batch = state.batches.pop_front()?;
         self.room.notify_one();
-        Some(Task::Batch(batch))
+        Some(QueueTask::Batch(batch))
     }
 
     /// Gives out no more tasks.
@@ -227,7 +227,7 @@ impl<P, C: Content> Queue<P, C> {
     /// A guard for a working thread: abandons the queue if the thread panics, because its task would never be
     /// done.
     pub(super) fn worked_by_this_thread(&self) -> impl Drop + '_ {
-        struct Panics<'a, P, C: Content>(&'a Queue<P, C>);
+        struct Panics<'a, P, C: Content>(&'a WorkQueue<P, C>);
         impl<P, C: Content> Drop for Panics<'_, P, C> {
             fn drop(&mut self) {
                 if thread::panicking() {
@@ -264,8 +264,8 @@ mod tests {
         Lane::new(Pass { large, function }, serial)
     }
 
-    fn taken(queue: &Queue<(), OwnedFd>) -> Vec<Lane<OwnedFd>> {
-        let Some(Task::Serial(lanes)) = queue.try_take() else { panic!("long files") };
+    fn taken(queue: &WorkQueue<(), OwnedFd>) -> Vec<Lane<OwnedFd>> {
+        let Some(QueueTask::Serial(lanes)) = queue.try_take() else { panic!("long files") };
         lanes
     }
 
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn long_files_are_shared_by_all_threads() {
-        let queue: Queue<(), OwnedFd> = Queue::new(4, WAITING_MAX);
+        let queue: WorkQueue<(), OwnedFd> = WorkQueue::new(4, WAITING_MAX);
         (0..20).for_each(|number| queue.add_serial(lane(number, 0)));
         queue.found_all();
         let [first, second, third, fourth] = [0; 4].map(|_| taken(&queue));
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn long_files_are_taken_function_by_function() {
-        let queue: Queue<(), OwnedFd> = Queue::new(4, WAITING_MAX);
+        let queue: WorkQueue<(), OwnedFd> = WorkQueue::new(4, WAITING_MAX);
         (0..20).for_each(|number| queue.add_serial(lane(number, number as usize % 2)));
         let expected = [[0, 2, 4, 6, 8], [1, 3, 5, 7, 9], [10, 12, 14, 16, 18]];
         assert_eq!([0; 3].map(|_| numbers(&taken(&queue))), expected);

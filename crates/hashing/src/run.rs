@@ -2,10 +2,10 @@
 //! the walk.
 
 use super::{
-    queue::{Queue, Task},
+    queue::{QueueTask, WorkQueue},
     source::Source,
     walk::walk,
-    worker::{Options, Record, Results, Worker},
+    worker::{HashRecord, Options, Results, Worker},
 };
 use crossbeam_channel::{Receiver, unbounded};
 use crypto::hash::Function;
@@ -18,9 +18,9 @@ pub fn run<S: Source>(
     roots: &[PathBuf],
     functions: &[Function],
     options: &Options,
-    mut each: impl FnMut(Record),
+    mut each: impl FnMut(HashRecord),
 ) {
-    let queue = Queue::new(options.threads, source.waiting_max());
+    let queue = WorkQueue::new(options.threads, source.waiting_max());
     let (results, incoming) = unbounded();
     thread::scope(|scope| {
         for _ in 0..options.threads.max(1) {
@@ -40,7 +40,7 @@ pub fn run<S: Source>(
     });
 }
 
-fn in_order(incoming: &Receiver<Results>, options: &Options, each: &mut dyn FnMut(Record)) {
+fn in_order(incoming: &Receiver<Results>, options: &Options, each: &mut dyn FnMut(HashRecord)) {
     // Records that arrived before their turn, starting with number `next`.
     let (mut early, mut next) = (VecDeque::new(), 0_u64);
     for results in incoming {
@@ -62,7 +62,7 @@ fn in_order(incoming: &Receiver<Results>, options: &Options, each: &mut dyn FnMu
 
 impl<S: Source> Worker<'_, S> {
     /// The next task. Before the thread waits for one, it completes its work in flight.
-    fn next(&mut self) -> Option<Task<S::Place, S::Content>> {
+    fn next(&mut self) -> Option<QueueTask<S::Place, S::Content>> {
         if let Some(gpu) = self.options.gpu {
             gpu.open_if_worth();
         }
@@ -76,9 +76,9 @@ impl<S: Source> Worker<'_, S> {
         let _watched = self.queue.worked_by_this_thread();
         while let Some(task) = self.next() {
             match task {
-                Task::Batch(jobs) => self.batch(jobs),
-                Task::Part(tree, index) => self.part(tree, index),
-                Task::Serial(lanes) => self.serial(lanes),
+                QueueTask::Batch(jobs) => self.batch(jobs),
+                QueueTask::Part(tree, index) => self.part(tree, index),
+                QueueTask::Serial(lanes) => self.serial(lanes),
             }
             self.queue.done();
             if self.stopped() {

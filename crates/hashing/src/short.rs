@@ -4,10 +4,10 @@
 use super::{
     gpu::MessageSlot,
     in_flight::{Messages, gpu_function},
-    queue::Job,
+    queue::HashJob,
     source::{Content, Source},
-    walk::Found,
-    worker::{Hashed, Record, Results, Worker},
+    walk::FoundFile,
+    worker::{HashRecord, Hashed, Results, Worker},
 };
 use crypto::hash::{Digest, md6::Md6};
 use std::{
@@ -30,7 +30,7 @@ enum Short<C> {
 
 impl<S: Source> Worker<'_, S> {
     /// Reads and hashes a batch of files, on the CPU or a GPU.
-    pub(super) fn batch(&mut self, jobs: Vec<Job<S::Place>>) {
+    pub(super) fn batch(&mut self, jobs: Vec<HashJob<S::Place>>) {
         match gpu_function(self.functions()) {
             Some(md6) => match self.slot() {
                 Some(slot) => self.batch_on_gpu(slot, md6, jobs),
@@ -41,10 +41,10 @@ impl<S: Source> Worker<'_, S> {
     }
 
     /// As `batch`, on a GPU for as long as it has slots.
-    fn batch_on_gpu(&mut self, mut slot: MessageSlot, md6: &Md6, jobs: Vec<Job<S::Place>>) {
+    fn batch_on_gpu(&mut self, mut slot: MessageSlot, md6: &Md6, jobs: Vec<HashJob<S::Place>>) {
         let (mut messages, mut failed) = (Messages::new(md6), Vec::new());
         let mut jobs = jobs.into_iter();
-        while let Some((number, Found { path, place })) = jobs.next() {
+        while let Some((number, FoundFile { path, place })) = jobs.next() {
             if self.stopped() {
                 break;
             }
@@ -52,7 +52,7 @@ impl<S: Source> Worker<'_, S> {
             match self.read_short(&path, place, &mut slot.input()[at..at + self.small + 1]) {
                 Ok(Short::All(len)) => messages.add_file(number, path, len),
                 Ok(Short::Longer(size, content)) => self.add_large(number, path, content, size),
-                Err(e) => failed.push((number, Record { path, result: Err(e) })),
+                Err(e) => failed.push((number, HashRecord { path, result: Err(e) })),
             }
             if !messages.has_room(self.small + 1) {
                 self.submit(slot, std::mem::replace(&mut messages, Messages::new(md6)));
@@ -94,11 +94,11 @@ impl<S: Source> Worker<'_, S> {
     }
 
     /// Reads files and hashes as many at once as fit into the buffer.
-    fn batch_on_cpu(&mut self, jobs: Vec<Job<S::Place>>) {
+    fn batch_on_cpu(&mut self, jobs: Vec<HashJob<S::Place>>) {
         let mut results = Vec::with_capacity(jobs.len());
         let mut held: Vec<(u64, PathBuf, usize)> = Vec::with_capacity(jobs.len());
         let mut used = 0;
-        for (number, Found { path, place }) in jobs {
+        for (number, FoundFile { path, place }) in jobs {
             if self.stopped() {
                 break;
             }
@@ -115,7 +115,7 @@ impl<S: Source> Worker<'_, S> {
                     used += len;
                 }
                 Ok(Short::Longer(size, content)) => self.add_large(number, path, content, size),
-                Err(e) => results.push((number, Record { path, result: Err(e) })),
+                Err(e) => results.push((number, HashRecord { path, result: Err(e) })),
             }
         }
         self.flush(&mut held, &mut used, &mut results);
@@ -133,7 +133,7 @@ impl<S: Source> Worker<'_, S> {
         let digests: Vec<Vec<Digest>> = self.functions().iter().map(|f| f.digests(&messages)).collect();
         for (at, (number, path, len)) in held.drain(..).enumerate() {
             let digests = digests.iter().map(|of_function| of_function[at]).collect();
-            results.push((number, Record { path, result: Ok(Hashed { size: len as u64, digests }) }));
+            results.push((number, HashRecord { path, result: Ok(Hashed { size: len as u64, digests }) }));
         }
         self.options.progress.bytes.fetch_add(*used as u64, Ordering::Relaxed);
         if gpu_function(self.functions()).is_some() {

@@ -22,7 +22,7 @@ pub enum Kind {
 }
 
 /// An entry of a folder.
-pub struct Listed<S> {
+pub struct SourceEntry<S> {
     /// Name of the entry.
     pub name: OsString,
     /// Type of the entry; links are not followed.
@@ -32,7 +32,7 @@ pub struct Listed<S> {
 }
 
 /// A folder and its entries.
-pub type Contents<S> = (<S as Source>::Folder, Vec<Listed<<S as Source>::Stored>>);
+pub type FolderContents<S> = (<S as Source>::Folder, Vec<SourceEntry<<S as Source>::Stored>>);
 
 /// Files and folders.
 pub trait Source: Sync {
@@ -55,7 +55,7 @@ pub trait Source: Sync {
     ///
     /// # Errors
     /// If the folder cannot be read.
-    fn list(&self, path: impl FnOnce() -> PathBuf, place: &Self::Place) -> io::Result<Contents<Self>>;
+    fn list(&self, path: impl FnOnce() -> PathBuf, place: &Self::Place) -> io::Result<FolderContents<Self>>;
 
     /// The place of a folder's entry.
     fn place(&self, folder: &Self::Folder, entry: Self::Stored) -> Self::Place;
@@ -159,7 +159,7 @@ impl Source for Plain {
         Ok((kind_of(FileType::from_raw_mode(fs::stat(path)?.st_mode)), None))
     }
 
-    fn list(&self, path: impl FnOnce() -> PathBuf, _: &Self::Place) -> io::Result<Contents<Self>> {
+    fn list(&self, path: impl FnOnce() -> PathBuf, _: &Self::Place) -> io::Result<FolderContents<Self>> {
         let fd = fs::open(path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let mut entries = Vec::new();
         for entry in fs::Dir::read_from(&fd)? {
@@ -175,7 +175,7 @@ impl Source for Plain {
                 }
                 kind => kind,
             };
-            entries.push(Listed { name: name.to_owned(), kind: kind_of(kind), stored: () });
+            entries.push(SourceEntry { name: name.to_owned(), kind: kind_of(kind), stored: () });
         }
         let kept = entries.len() >= FOLDER_MIN && Arc::strong_count(&self.open) <= FOLDERS_MAX;
         let folder = kept.then(|| Arc::new(Folder { fd, _open: self.open.clone() }));
@@ -254,10 +254,10 @@ impl Source for Vaulted {
         Ok((kind, place))
     }
 
-    fn list(&self, _: impl FnOnce() -> PathBuf, place: &VaultPlace) -> io::Result<Contents<Self>> {
+    fn list(&self, _: impl FnOnce() -> PathBuf, place: &VaultPlace) -> io::Result<FolderContents<Self>> {
         let dir = self.dir(place)?;
         let entries = self.0.list(&dir)?;
-        let listed = |entry: vault::DirEntry| Listed {
+        let listed = |entry: vault::DirEntry| SourceEntry {
             name: entry.name,
             kind: vault_kind(entry.kind),
             stored: entry.stored,

@@ -18,7 +18,7 @@ fn content(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 37 + i / 253 + seed * 101) as u8).collect()
 }
 
-fn records(root: &Path, functions: &[Function], threads: usize) -> (Vec<Record>, u64) {
+fn records(root: &Path, functions: &[Function], threads: usize) -> (Vec<HashRecord>, u64) {
     let (stop, progress) = (AtomicBool::new(false), Progress::default());
     let options = Options { threads, stop: &stop, progress: &progress, gpu: None };
     let mut records = Vec::new();

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, io, sync::atomic::AtomicBool};
 pub(super) type PartResult = io::Result<(Vec<u8>, Option<Digest>)>;
 
 /// A long file whose parts are hashed in any order.
-pub(super) struct Tree<C: Content> {
+pub(super) struct HashTree<C: Content> {
     pub pass: Pass<C>,
     part_len: usize,
     joined: Mutex<Joined>,
@@ -31,7 +31,7 @@ struct Joined {
     only: Option<Digest>,
 }
 
-impl<C: Content> Tree<C> {
+impl<C: Content> HashTree<C> {
     pub(super) fn new(pass: Pass<C>, function: &Function, part_len: usize) -> Self {
         let joined = Joined {
             join: function.join(),
@@ -41,7 +41,7 @@ impl<C: Content> Tree<C> {
             failed: None,
             only: None,
         };
-        Tree { pass, part_len, joined: Mutex::new(joined) }
+        HashTree { pass, part_len, joined: Mutex::new(joined) }
     }
 
     /// Number of parts; at least one.

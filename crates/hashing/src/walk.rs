@@ -1,6 +1,6 @@
 //! Finds the files, depth first. The entries of a folder are visited in the byte order of their names.
 
-use super::source::{Kind, Listed, Source};
+use super::source::{Kind, Source, SourceEntry};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -9,7 +9,7 @@ use std::{
 use vault::{Ladder, WalkPath};
 
 /// A file, or a folder that could not be read.
-pub(super) struct Found<P> {
+pub(super) struct FoundFile<P> {
     /// Path of the file, beginning with the root as given by the user.
     pub path: PathBuf,
     /// The file's place, or why it cannot be read.
@@ -21,24 +21,27 @@ pub(super) fn walk<S: Source>(
     source: &S,
     roots: &[PathBuf],
     stop: &AtomicBool,
-    each: &mut dyn FnMut(Found<S::Place>),
+    each: &mut dyn FnMut(FoundFile<S::Place>),
 ) {
     for root in roots {
         match source.start(root) {
             Ok((kind, place)) => {
                 if kind == Kind::Other {
-                    each(Found { path: root.clone(), place: Err(io::Error::other("not a regular file")) });
+                    each(FoundFile {
+                        path: root.clone(),
+                        place: Err(io::Error::other("not a regular file")),
+                    });
                 }
                 enter(source, root, kind, place, stop, each);
             }
-            Err(e) => each(Found { path: root.clone(), place: Err(e) }),
+            Err(e) => each(FoundFile { path: root.clone(), place: Err(e) }),
         }
     }
 }
 
 /// Entries of a folder not yet visited, next one last, and the folder's path below the root.
 struct FolderRest<S> {
-    entries: Vec<Listed<S>>,
+    entries: Vec<SourceEntry<S>>,
     path: WalkPath,
 }
 
@@ -48,9 +51,9 @@ fn enter<S: Source>(
     kind: Kind,
     place: S::Place,
     stop: &AtomicBool,
-    each: &mut dyn FnMut(Found<S::Place>),
+    each: &mut dyn FnMut(FoundFile<S::Place>),
 ) {
-    let list = |path: WalkPath, place: S::Place, each: &mut dyn FnMut(Found<S::Place>)| match source
+    let list = |path: WalkPath, place: S::Place, each: &mut dyn FnMut(FoundFile<S::Place>)| match source
         .list(|| path.below(root), &place)
     {
         Ok((folder, mut entries)) => {
@@ -58,12 +61,12 @@ fn enter<S: Source>(
             Some((folder, FolderRest { entries, path }))
         }
         Err(e) => {
-            each(Found { path: path.below(root), place: Err(e) });
+            each(FoundFile { path: path.below(root), place: Err(e) });
             None
         }
     };
     let top = match kind {
-        Kind::File => return each(Found { path: root.to_owned(), place: Ok(place) }),
+        Kind::File => return each(FoundFile { path: root.to_owned(), place: Ok(place) }),
         Kind::Folder => list(WalkPath::default(), place, each),
         Kind::Other => return,
     };
@@ -73,7 +76,7 @@ fn enter<S: Source>(
         if stop.load(Ordering::Relaxed) {
             return;
         }
-        let Some(Listed { name, kind, stored }) = entries.pop() else {
+        let Some(SourceEntry { name, kind, stored }) = entries.pop() else {
             if let Some((lost, error)) = ladder.leave().and_then(|left| left.lost) {
                 each_lost(root, lost, &error, each);
             }
@@ -81,12 +84,12 @@ fn enter<S: Source>(
         };
         let path = path.join(&name);
         match kind {
-            Kind::File => each(Found { path: path.below(root), place: Ok(source.place(folder, stored)) }),
+            Kind::File => each(FoundFile { path: path.below(root), place: Ok(source.place(folder, stored)) }),
             Kind::Folder => {
                 if let Some((folder, rest)) = list(path.clone(), source.place(folder, stored), each)
                     && let Err(e) = ladder.enter(folder, rest)
                 {
-                    each(Found { path: path.below(root), place: Err(e) });
+                    each(FoundFile { path: path.below(root), place: Err(e) });
                 }
             }
             Kind::Other => {}
@@ -95,10 +98,15 @@ fn enter<S: Source>(
 }
 
 /// Reports folders that the walk could not return to and that still have entries to visit.
-fn each_lost<P, S>(root: &Path, lost: Vec<FolderRest<S>>, error: &io::Error, each: &mut dyn FnMut(Found<P>)) {
+fn each_lost<P, S>(
+    root: &Path,
+    lost: Vec<FolderRest<S>>,
+    error: &io::Error,
+    each: &mut dyn FnMut(FoundFile<P>),
+) {
     for FolderRest { path, .. } in lost.into_iter().filter(|rest| !rest.entries.is_empty()) {
         let error = io::Error::new(error.kind(), error.to_string());
-        each(Found { path: path.below(root), place: Err(error) });
+        each(FoundFile { path: path.below(root), place: Err(error) });
     }
 }
 

@@ -2,13 +2,13 @@
 //! themselves are in `short`, `long` and `offload`.
 
 use super::{
-    gpu::Gpu,
+    gpu::HashGpu,
     in_flight::GpuSlots,
     large::{Large, Pass},
-    queue::Queue,
+    queue::WorkQueue,
     serial::Lane,
     source::Source,
-    tree::{PartResult, Tree},
+    tree::{HashTree, PartResult},
 };
 use crossbeam_channel::Sender;
 use crypto::hash::{Digest, Function};
@@ -35,7 +35,7 @@ pub struct Options<'a> {
     /// Counts the completed work.
     pub progress: &'a Progress,
     /// A GPU for the functions that it supports.
-    pub gpu: Option<&'a Gpu>,
+    pub gpu: Option<&'a HashGpu>,
 }
 
 /// Progress of a run. Other threads may read it at any time.
@@ -58,7 +58,7 @@ pub struct Hashed {
 
 /// The result for a file, or for a folder that could not be read.
 #[derive(Debug)]
-pub struct Record {
+pub struct HashRecord {
     /// Path of the file or folder.
     pub path: PathBuf,
     /// Its digests, or why there are none.
@@ -66,12 +66,12 @@ pub struct Record {
 }
 
 /// Results with their numbers in the order of the output.
-pub(super) type Results = Vec<(u64, Record)>;
+pub(super) type Results = Vec<(u64, HashRecord)>;
 
 /// A thread that reads and hashes.
 pub(super) struct Worker<'a, S: Source> {
     pub(super) source: &'a S,
-    pub(super) queue: &'a Queue<S::Place, S::Content>,
+    pub(super) queue: &'a WorkQueue<S::Place, S::Content>,
     functions: &'a [Function],
     pub(super) options: &'a Options<'a>,
     pub(super) results: Sender<Results>,
@@ -85,7 +85,7 @@ pub(super) struct Worker<'a, S: Source> {
 impl<'a, S: Source> Worker<'a, S> {
     pub(super) fn new(
         source: &'a S,
-        queue: &'a Queue<S::Place, S::Content>,
+        queue: &'a WorkQueue<S::Place, S::Content>,
         functions: &'a [Function],
         options: &'a Options<'a>,
         results: Sender<Results>,
@@ -125,7 +125,7 @@ impl<'a, S: Source> Worker<'a, S> {
     fn emit_large(&self, number: u64, path: PathBuf, result: io::Result<(u64, Vec<Digest>)>) {
         let result = result.map(|(size, digests)| Hashed { size, digests });
         // The receiver is gone only if the whole run is being unwound.
-        let _ = self.results.send(vec![(number, Record { path, result })]);
+        let _ = self.results.send(vec![(number, HashRecord { path, result })]);
     }
 
     /// Tells the GPU that it could hash this many more bytes. Short files are announced after they are
@@ -139,13 +139,13 @@ impl<'a, S: Source> Worker<'a, S> {
     pub(super) fn add_large(&self, number: u64, path: PathBuf, content: S::Content, size: u64) {
         let large = Arc::new(Large::new(number, path, content, size, self.functions().len()));
         for (at, function) in self.functions().iter().enumerate() {
-            if Gpu::takes(function) {
+            if HashGpu::takes(function) {
                 self.announce(size);
             }
             let pass = Pass { large: large.clone(), function: at };
             // Every function is either a tree or serial.
             if let Some(part_len) = function.part_len() {
-                self.queue.add_tree(Tree::new(pass, function, part_len));
+                self.queue.add_tree(HashTree::new(pass, function, part_len));
             } else if let Some(serial) = function.serial() {
                 self.queue.add_serial(Lane::new(pass, serial));
             }
@@ -155,7 +155,7 @@ impl<'a, S: Source> Worker<'a, S> {
     /// Sends the results of short files hashed by a GPU: number, path, bytes, digest.
     pub(super) fn emit_files(&self, files: Vec<(u64, PathBuf, u64, Digest)>) {
         let record = |(number, path, size, digest)| {
-            (number, Record { path, result: Ok(Hashed { size, digests: vec![digest] }) })
+            (number, HashRecord { path, result: Ok(Hashed { size, digests: vec![digest] }) })
         };
         let _ = self.results.send(files.into_iter().map(record).collect());
     }
@@ -169,7 +169,7 @@ impl<'a, S: Source> Worker<'a, S> {
     }
 
     /// Stores the result of a part of a long file, and finishes the function if it is the last.
-    pub(super) fn take_part(&self, tree: &Tree<S::Content>, index: u64, result: PartResult) {
+    pub(super) fn take_part(&self, tree: &HashTree<S::Content>, index: u64, result: PartResult) {
         if let Some(result) = tree.take(index, result) {
             self.finish_pass(&tree.pass, result);
         }

@@ -2,7 +2,7 @@
 //!
 //! They appear under the same stored names as in every copy of a store, so `rsync -X` copies ACLs, too.
 
-use super::view::{Node, View};
+use super::view::{View, ViewNode};
 use format::{
     dir_id::DirId,
     xattr::{ACL_ACCESS, ACL_DEFAULT, Owner, from_others, of_others},
@@ -44,7 +44,7 @@ impl View {
     ///
     /// # Errors
     /// Errors of the plain directory.
-    pub fn attributes(&self, node: &Node) -> io::Result<Vec<OsString>> {
+    pub fn attributes(&self, node: &ViewNode) -> io::Result<Vec<OsString>> {
         let Some((path, stat, identity)) = self.identity(node)? else { return Ok(Vec::new()) };
         let stored = |name: OsString| {
             let stored = Some(name.as_bytes()).filter(|name| is_kept(name));
@@ -60,7 +60,7 @@ impl View {
     ///
     /// # Errors
     /// ENODATA if there is none, or errors of the plain directory.
-    pub fn attribute(&self, node: &Node, stored: &OsStr) -> io::Result<Vec<u8>> {
+    pub fn attribute(&self, node: &ViewNode, stored: &OsStr) -> io::Result<Vec<u8>> {
         let (path, stat, identity) = self.identity(node)?.ok_or(Errno::NODATA)?;
         if stored == STORED_MODE {
             return stored_mode(&stat).ok_or(Errno::NODATA.into());
@@ -78,8 +78,8 @@ impl View {
     }
 
     /// The plain path, status and identity of a node that can have attributes; `None` for other nodes.
-    fn identity<'a>(&self, node: &'a Node) -> io::Result<Option<(&'a Path, Stat, AttributeOwner)>> {
-        let Node::Plain(path) = node else { return Ok(None) };
+    fn identity<'a>(&self, node: &'a ViewNode) -> io::Result<Option<(&'a Path, Stat, AttributeOwner)>> {
+        let ViewNode::Plain(path) = node else { return Ok(None) };
         let stat = self.plain.stat(path)?;
         let identity = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => AttributeOwner::File(self.salt(path, &stat)),

@@ -20,4 +20,4 @@ pub use content::Content;
 pub use exclusions::{Exclusions, PatternError, Patterns};
 pub use keys::ReverseKeys;
 pub use plain::CONFIG;
-pub use view::{Entry, Node, Time, View};
+pub use view::{Time, View, ViewEntry, ViewNode};

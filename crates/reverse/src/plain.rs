@@ -28,7 +28,7 @@ pub const CONFIG: &str = ".warpcrypt.reverse.json";
 const ATTRIBUTES_MAX: usize = 65_536;
 
 /// An entry of a directory.
-pub struct Listed {
+pub struct PlainEntry {
     pub name: Vec<u8>,
     pub kind: FileType,
     pub inode: u64,
@@ -36,19 +36,19 @@ pub struct Listed {
 }
 
 /// The plain directory.
-pub struct Plain {
+pub struct PlainDir {
     root: OwnedFd,
     /// Device number of the root.
     device: u64,
     exclusions: Exclusions,
 }
 
-impl Plain {
-    pub fn open(path: &Path, exclusions: Exclusions) -> io::Result<Plain> {
+impl PlainDir {
+    pub fn open(path: &Path, exclusions: Exclusions) -> io::Result<PlainDir> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())?;
         let device = fstat(&root)?.st_dev;
-        Ok(Plain { root, device, exclusions })
+        Ok(PlainDir { root, device, exclusions })
     }
 
     pub fn stat(&self, path: &Path) -> io::Result<Stat> {
@@ -119,7 +119,7 @@ impl Plain {
     /// The entries of a directory; none if it is on another filesystem and those are excluded. Entries
     /// whose attributes cannot be read are listed, too: copies would drop an entry that is missing from the
     /// listing. Accessing it by name then reports the error.
-    pub fn list(&self, path: &Path) -> io::Result<Vec<Listed>> {
+    pub fn list(&self, path: &Path) -> io::Result<Vec<PlainEntry>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = match self.at(path, flags | OFlags::NOATIME) {
             Err(Errno::PERM) => self.at(path, flags),
@@ -150,7 +150,7 @@ impl Plain {
                 continue;
             }
             let size = u64::try_from(size).unwrap_or(0);
-            all.push(Listed { name: name.to_vec(), kind, inode, size });
+            all.push(PlainEntry { name: name.to_vec(), kind, inode, size });
         }
         Ok(all)
     }

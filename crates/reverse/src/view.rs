@@ -5,7 +5,7 @@ use super::{
     exclusions::Exclusions,
     keys::ReverseKeys,
     long_names::LongNames,
-    plain::{CONFIG, Listed, Plain},
+    plain::{CONFIG, PlainDir, PlainEntry},
 };
 use engine::CpuEngine;
 use format::{
@@ -32,7 +32,7 @@ pub type Time = (i64, u64);
 
 /// A node of the view. Paths are those in the plain tree.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Node {
+pub enum ViewNode {
     /// The stored form of a node of the plain tree.
     Plain(PathBuf),
     /// The id file of this directory.
@@ -47,7 +47,7 @@ pub enum Node {
 }
 
 /// An entry in a directory of the view.
-pub struct Entry {
+pub struct ViewEntry {
     /// The stored name.
     pub name: OsString,
     /// Its type.
@@ -55,12 +55,12 @@ pub struct Entry {
     /// An inode number for listings.
     pub inode: u64,
     /// The node it names.
-    pub node: Node,
+    pub node: ViewNode,
 }
 
 /// A plain directory in its stored form.
 pub struct View {
-    pub(super) plain: Plain,
+    pub(super) plain: PlainDir,
     pub(super) keys: ReverseKeys,
     engine: Arc<CpuEngine>,
     config: Vec<u8>,
@@ -81,7 +81,7 @@ impl View {
         config: Vec<u8>,
         configured: Time,
     ) -> io::Result<View> {
-        let plain = Plain::open(plain, exclusions)?;
+        let plain = PlainDir::open(plain, exclusions)?;
         let (engine, long_names) = (Arc::new(CpuEngine::new()), LongNames::default());
         Ok(View { plain, keys, engine, config, configured, long_names })
     }
@@ -90,14 +90,14 @@ impl View {
     ///
     /// # Errors
     /// ENOENT, or errors of the plain directory.
-    pub fn lookup(&self, dir: &Path, name: &OsStr) -> io::Result<Node> {
+    pub fn lookup(&self, dir: &Path, name: &OsStr) -> io::Result<ViewNode> {
         let bytes = name.as_bytes();
         let is_root = dir.as_os_str().is_empty();
         if bytes == DIR_ID_NAME.as_bytes() {
-            return Ok(Node::DirId(dir.into()));
+            return Ok(ViewNode::DirId(dir.into()));
         }
         if is_root && (bytes == CONFIG_FILE.as_bytes() || bytes == CONFIG_COPY.as_bytes()) {
-            return Ok(Node::Config { copy: bytes == CONFIG_COPY.as_bytes() });
+            return Ok(ViewNode::Config { copy: bytes == CONFIG_COPY.as_bytes() });
         }
         let long = |stored: &[u8]| self.long_name(dir, stored).map(|plain| dir.join(plain));
         let path = match self.keys.names.classify(bytes) {
@@ -111,11 +111,11 @@ impl View {
                 let stored = bytes.strip_suffix(SIDECAR.as_bytes()).ok_or(Errno::NOENT)?;
                 let path = long(stored)?;
                 self.plain.find(&path)?;
-                return Ok(Node::Sidecar(path));
+                return Ok(ViewNode::Sidecar(path));
             }
             Class::Temporary => return Err(Errno::NOENT.into()),
         };
-        if path == Path::new(CONFIG) { Err(Errno::NOENT.into()) } else { Ok(Node::Plain(path)) }
+        if path == Path::new(CONFIG) { Err(Errno::NOENT.into()) } else { Ok(ViewNode::Plain(path)) }
     }
 
     /// The plain name for this long stored name. The node may no longer exist.
@@ -129,7 +129,7 @@ impl View {
         let mut found = None;
         let mut listed = self.plain.list(dir)?;
         listed.retain(|entry| self.keys.names.needs_sidecar(&entry.name));
-        for Listed { name, .. } in listed {
+        for PlainEntry { name, .. } in listed {
             let Ok(encoded) = self.keys.names.encode(&id, &name) else { continue };
             if encoded.stored == stored {
                 found = Some(name.clone());
@@ -143,21 +143,21 @@ impl View {
     ///
     /// # Errors
     /// Errors of the plain directory.
-    pub fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
+    pub fn list(&self, dir: &Path) -> io::Result<Vec<ViewEntry>> {
         let is_root = dir.as_os_str().is_empty();
         let id = self.keys.dir_id(dir.as_os_str().as_bytes());
-        let own = |name: &[u8], node: Node| Entry {
+        let own = |name: &[u8], node: ViewNode| ViewEntry {
             name: OsString::from_vec(name.to_vec()),
             kind: FileType::RegularFile,
             inode: 1,
             node,
         };
-        let mut all = vec![own(DIR_ID_NAME.as_bytes(), Node::DirId(dir.into()))];
+        let mut all = vec![own(DIR_ID_NAME.as_bytes(), ViewNode::DirId(dir.into()))];
         if is_root {
             let configs = [(CONFIG_FILE, false), (CONFIG_COPY, true)];
-            all.extend(configs.map(|(name, copy)| own(name.as_bytes(), Node::Config { copy })));
+            all.extend(configs.map(|(name, copy)| own(name.as_bytes(), ViewNode::Config { copy })));
         }
-        for Listed { name, kind, inode, size } in self.plain.list(dir)? {
+        for PlainEntry { name, kind, inode, size } in self.plain.list(dir)? {
             let path = dir.join(OsStr::from_bytes(&name));
             if path == Path::new(CONFIG) {
                 continue;
@@ -176,11 +176,11 @@ impl View {
             match self.keys.names.encode(&id, &name) {
                 Ok(encoded) if has_form => {
                     if encoded.sidecar.is_some() {
-                        all.push(own(&sidecar_name(&encoded.stored), Node::Sidecar(path.clone())));
+                        all.push(own(&sidecar_name(&encoded.stored), ViewNode::Sidecar(path.clone())));
                         self.long_names.keep(encoded.stored.clone(), name);
                     }
-                    let (name, node) = (OsString::from_vec(encoded.stored), Node::Plain(path));
-                    all.push(Entry { name, kind, inode, node });
+                    let (name, node) = (OsString::from_vec(encoded.stored), ViewNode::Plain(path));
+                    all.push(ViewEntry { name, kind, inode, node });
                 }
                 _ => log::warn!("{}: omitted from the view, which cannot represent it", path.display()),
             }
@@ -192,7 +192,7 @@ impl View {
     ///
     /// # Errors
     /// Errors of the plain directory.
-    pub fn stat(&self, node: &Node) -> io::Result<Stat> {
+    pub fn stat(&self, node: &ViewNode) -> io::Result<Stat> {
         let own = |path: &Path, size: usize| -> io::Result<Stat> {
             let mut stat = self.plain.stat(path)?;
             stat.st_mode = libc::S_IFREG | OWN_MODE;
@@ -203,10 +203,12 @@ impl View {
             Ok(stat)
         };
         match node {
-            Node::Config { .. } => own(Path::new(""), self.config.len()),
-            Node::DirId(dir) => own(dir, self.own_content(node)?.len()),
-            Node::Sidecar(path) => own(path.parent().unwrap_or(Path::new("")), self.own_content(node)?.len()),
-            Node::Plain(path) => {
+            ViewNode::Config { .. } => own(Path::new(""), self.config.len()),
+            ViewNode::DirId(dir) => own(dir, self.own_content(node)?.len()),
+            ViewNode::Sidecar(path) => {
+                own(path.parent().unwrap_or(Path::new("")), self.own_content(node)?.len())
+            }
+            ViewNode::Plain(path) => {
                 let mut stat = self.plain.stat(path)?;
                 match FileType::from_raw_mode(stat.st_mode) {
                     FileType::RegularFile => stat = as_stored(stat, size(&stat)),
@@ -257,19 +259,19 @@ impl View {
     ///
     /// # Errors
     /// ENOENT for any other node.
-    pub fn own_content(&self, node: &Node) -> io::Result<Vec<u8>> {
+    pub fn own_content(&self, node: &ViewNode) -> io::Result<Vec<u8>> {
         match node {
-            Node::Config { .. } => Ok(self.config.clone()),
-            Node::DirId(dir) => {
+            ViewNode::Config { .. } => Ok(self.config.clone()),
+            ViewNode::DirId(dir) => {
                 Ok(self.keys.dir_ids.encode(&self.keys.dir_id(dir.as_os_str().as_bytes())).to_vec())
             }
-            Node::Sidecar(path) => {
+            ViewNode::Sidecar(path) => {
                 let (dir, name) = (path.parent().ok_or(Errno::NOENT)?, path.file_name().ok_or(Errno::NOENT)?);
                 let id = self.keys.dir_id(dir.as_os_str().as_bytes());
                 let encoded = self.keys.names.encode(&id, name.as_bytes()).map_err(|_| Errno::NOENT)?;
                 Ok(encoded.sidecar.ok_or(Errno::NOENT)?)
             }
-            Node::Plain(_) => Err(Errno::NOENT.into()),
+            ViewNode::Plain(_) => Err(Errno::NOENT.into()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Dir, OpenFile, StoredName, Target, Vault,
-    anchor::Identity,
+    anchor::AnchoredIdentity,
     attr::{key, permissions, stamp},
 };
 use content::{Error, Result};
@@ -21,8 +21,9 @@ impl Vault {
     /// regular file; otherwise the store's error.
     pub fn open_file(&self, parent: &Dir, name: &StoredName, write: bool) -> Result<Arc<OpenFile>> {
         let look = || self.open_stored(parent, name, write);
-        let open =
-            self.compared_entry(parent, name, look, |open| Ok(Some(Identity::File(open.file.salt(false)?))))?;
+        let open = self.compared_entry(parent, name, look, |open| {
+            Ok(Some(AnchoredIdentity::File(open.file.salt(false)?)))
+        })?;
         if self.anchor.is_some() && open.file.salt(false)?.is_none() {
             self.changing_entry(parent, name)?;
         }

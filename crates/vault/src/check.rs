@@ -2,7 +2,8 @@
 //! parts of a node do not verify. Changes nothing.
 
 use super::{
-    Dir, DirEntry, Kind, StoredName, Target, Vault, anchor::Identity, names::NameOf, xattr_owner::special,
+    Dir, DirEntry, Kind, StoredName, Target, Vault, anchor::AnchoredIdentity, names::NameOf,
+    xattr_owner::special,
 };
 use content::{Error, File, Mismatch, Refused, Result, Segment, each_piece, next_range};
 use format::name::{ASIDE, Class, copied_from, is_removed_over_nfs};
@@ -163,7 +164,7 @@ impl Vault {
             Kind::File | Kind::Dir | Kind::Symlink => Ok(()), // Checked when it is opened or read.
             Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => {
                 let special = || Ok(special(&dir.store.stat(&entry.stored.0)?));
-                let identity = |known: &Option<_>| Ok(known.map(Identity::Special));
+                let identity = |known: &Option<_>| Ok(known.map(AnchoredIdentity::Special));
                 self.compared_entry(dir, &entry.stored, special, identity).map(drop)
             }
         }

@@ -2,7 +2,7 @@
 
 use super::{
     Pin, Stat, Target, Vault,
-    anchor::{Found, Identity},
+    anchor::{AnchoredIdentity, Found},
     sharing::is_gone,
 };
 use content::{Error, Result};
@@ -111,7 +111,7 @@ impl Vault {
         self.note_met_sidecar(parent, &name.0);
         let look = || self.with_id(parent.store.open_dir(&name.0)?);
         // A directory that lost its id is not the one that an anchor knows.
-        let identity = |dir: &Dir| Ok(Some(dir.id.map_or(Identity::Any, Identity::Dir)));
+        let identity = |dir: &Dir| Ok(Some(dir.id.map_or(AnchoredIdentity::Any, AnchoredIdentity::Dir)));
         let dir = self.compared_entry(parent, name, look, identity)?;
         self.met(&dir)?;
         Ok(Arc::new(dir))

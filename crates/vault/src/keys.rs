@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// Keys of the namespace, derived from one master key. With a former key, which others may know, the
 /// `open_…` methods return only what was listed when the rotation began.
-pub(super) struct Keys {
+pub(super) struct NamespaceKeys {
     pub names: NameKeys,
     pub dir_ids: DirIdKey,
     pub links: LinkKey,
@@ -31,10 +31,10 @@ pub(super) struct Keys {
     only: Option<Arc<FormerList>>,
 }
 
-impl Keys {
+impl NamespaceKeys {
     fn derive(master: &Secret<32>, settings: Settings, only: Option<Arc<FormerList>>) -> Self {
         let cipher = settings.cipher;
-        Keys {
+        NamespaceKeys {
             names: NameKeys::derive(master, cipher, settings.names),
             dir_ids: DirIdKey::derive(master),
             links: LinkKey::derive(master, cipher),
@@ -118,7 +118,7 @@ impl Keys {
 /// State of a rotation in progress.
 pub(super) struct Former {
     /// The namespace keys of the former master key.
-    pub keys: Keys,
+    pub keys: NamespaceKeys,
     /// The present master key, with which the configuration is written at the end.
     pub master: Secret<32>,
     list: Arc<FormerList>,
@@ -136,18 +136,18 @@ pub(super) struct KeyRing(RwLock<Option<KeySet>>);
 
 #[derive(Clone)]
 struct KeySet {
-    present: Arc<Keys>,
+    present: Arc<NamespaceKeys>,
     former: Option<Arc<Former>>,
 }
 
 impl KeySet {
     fn of(config: &VaultConfig, master: &Secret<32>, list: Option<&Arc<FormerList>>) -> KeySet {
         let former = config.former(master).zip(list).map(|((_, former), list)| Former {
-            keys: Keys::derive(&former, config.settings(), Some(list.clone())),
+            keys: NamespaceKeys::derive(&former, config.settings(), Some(list.clone())),
             master: Secret::new_with(|key| key.copy_from_slice(master.expose())),
             list: list.clone(),
         });
-        let present = Arc::new(Keys::derive(master, config.settings(), None));
+        let present = Arc::new(NamespaceKeys::derive(master, config.settings(), None));
         KeySet { present, former: former.map(Arc::new) }
     }
 }
@@ -163,12 +163,12 @@ impl KeyRing {
     ///
     /// # Panics
     /// While the vault is locked.
-    pub(super) fn present(&self) -> Arc<Keys> {
+    pub(super) fn present(&self) -> Arc<NamespaceKeys> {
         self.ring().present
     }
 
     /// Like `present`, but `None` while the vault is locked.
-    pub(super) fn unless_locked(&self) -> Option<Arc<Keys>> {
+    pub(super) fn unless_locked(&self) -> Option<Arc<NamespaceKeys>> {
         self.0.read().as_ref().map(|ring| ring.present.clone())
     }
 
@@ -185,7 +185,7 @@ impl KeyRing {
     ///
     /// # Errors
     /// The error of the present keys, if both fail.
-    pub(super) fn open<T, E>(&self, open: impl Fn(&Keys) -> Result<T, E>) -> Result<T, E> {
+    pub(super) fn open<T, E>(&self, open: impl Fn(&NamespaceKeys) -> Result<T, E>) -> Result<T, E> {
         open(&self.present()).or_else(|e| match self.former() {
             Some(former) => open(&former.keys).map_err(|_| e),
             None => Err(e),

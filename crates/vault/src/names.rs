@@ -6,7 +6,7 @@
 
 use super::{
     Dir, StoredName, Vault,
-    keys::{KeyRing, Keys},
+    keys::{KeyRing, NamespaceKeys},
 };
 use content::{Error, Result};
 use format::{
@@ -110,7 +110,7 @@ impl Vault {
         }
     }
 
-    fn place_under(&self, keys: &Keys, dir: &Dir, name: &OsStr) -> Result<Place> {
+    fn place_under(&self, keys: &NamespaceKeys, dir: &Dir, name: &OsStr) -> Result<Place> {
         let encoded = keys.names.encode(dir.id()?, name.as_bytes()).map_err(|e| match e {
             NameError::TooLong => Error::NameTooLong,
             _ => Error::Invalid("not a file name"),
@@ -134,7 +134,7 @@ impl Vault {
             },
         };
         let name = dir.id().map_err(|e| e.to_string()).and_then(|id| {
-            let decode = |keys: &Keys| keys.open_name(id, stored, sidecar.as_deref());
+            let decode = |keys: &NamespaceKeys| keys.open_name(id, stored, sidecar.as_deref());
             self.keys.open(decode).map_err(|e| e.to_string())
         });
         NameOf::Entry(name.map(OsString::from_vec))
@@ -154,7 +154,8 @@ impl Vault {
                 true => Some(read_small(dir, OsStr::from_bytes(&sidecar_name(&stored))).ok()?),
                 false => None,
             };
-            let decoded = self.keys.open(|keys: &Keys| keys.open_name(id, &stored, sidecar.as_deref()));
+            let decoded =
+                self.keys.open(|keys: &NamespaceKeys| keys.open_name(id, &stored, sidecar.as_deref()));
             decoded.ok().map(OsString::from_vec)
         })
     }

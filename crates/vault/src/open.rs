@@ -7,7 +7,7 @@ use super::{
     config_file::{self, Configs, open_vault, require_settled},
     former_list::FormerList,
     init::{is_store_read_only, require_case},
-    keys::{KeyRing, Keys, content_generations},
+    keys::{KeyRing, NamespaceKeys, content_generations},
     lock::{Users, WriteLock},
     ownerless::drop_ownerless,
     pending::{Met, Pending},
@@ -324,7 +324,7 @@ impl Vault {
     }
 
     /// The keys of names, directory ids, links and attributes.
-    pub(super) fn keys(&self) -> Arc<Keys> {
+    pub(super) fn keys(&self) -> Arc<NamespaceKeys> {
         self.keys.present()
     }
 

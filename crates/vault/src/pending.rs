@@ -11,7 +11,7 @@
 use super::{
     Dir, Vault,
     dir::stored_path,
-    keys::Keys,
+    keys::NamespaceKeys,
     names::{is_set_aside, read_opened, read_small},
     sharing::is_gone,
 };
@@ -355,7 +355,7 @@ impl Vault {
         if name == DIR_ID_NAME {
             self.keys.open(|keys| keys.open_dir_id(content)).is_ok()
         } else {
-            let is_sidecar = |keys: &Keys| keys.names.is_sidecar(name.as_encoded_bytes(), content);
+            let is_sidecar = |keys: &NamespaceKeys| keys.names.is_sidecar(name.as_encoded_bytes(), content);
             self.keys.open(|keys| is_sidecar(keys).then_some(()).ok_or(())).is_ok()
         }
     }

@@ -5,12 +5,12 @@ use content::{Error, breakable};
 
 /// Rules for bringing a vault to rest. A test breaks each one and has to detect it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rule {
+pub(super) enum RestRule {
     /// A vault that could not be brought to rest resumes work.
     ResumeAfterFailure,
 }
 
-breakable!(Rule if test);
+breakable!(RestRule if test);
 
 impl Vault {
     /// Stops the threads that write to the store, stores everything, and cleans every file. Call while
@@ -44,7 +44,7 @@ impl Vault {
     /// What could not be stored. The vault then continues as before.
     pub fn rest(&self) -> Result<(), AwayError> {
         let rested = self.come_to_rest().and_then(|()| self.release().map_err(AwayError::Names));
-        if rested.is_err() && holds(Rule::ResumeAfterFailure) {
+        if rested.is_err() && holds(RestRule::ResumeAfterFailure) {
             self.resume();
         }
         rested

@@ -9,7 +9,7 @@ use super::{
     Target, Vault,
     acl::AclKind,
     attr::key,
-    keys::Keys,
+    keys::NamespaceKeys,
     xattr_list::Attribute,
     xattr_owner::{Identity, common_name, is_other},
 };
@@ -104,7 +104,7 @@ impl Vault {
         sealed: &[u8],
     ) -> Result<Vec<u8>> {
         let damage = || Damage { what: describe(target), reason: "attribute does not authenticate" };
-        let decode = |keys: &Keys| keys.open_attribute(identity.owner(), name.as_bytes(), sealed);
+        let decode = |keys: &NamespaceKeys| keys.open_attribute(identity.owner(), name.as_bytes(), sealed);
         Ok(self.keys.open(decode).map_err(|_| damage())?)
     }
 

@@ -1,7 +1,7 @@
 //! The identity that an extended attribute's value is bound to, and the name under which the store has
 //! the attribute.
 
-use super::{Key, Kind, OpenFile, Target, Vault, acl::AclKind, attr::key, keys::Keys};
+use super::{Key, Kind, OpenFile, Target, Vault, acl::AclKind, attr::key, keys::NamespaceKeys};
 use content::{Error, Result};
 use format::{
     dir_id::DirId,
@@ -80,7 +80,7 @@ impl Vault {
     /// none.
     pub(super) fn stored_value(&self, node: &Node, name: &OsStr) -> Result<Option<Vec<u8>>> {
         let (others, present) = (is_other(node)?, self.keys());
-        let value = |keys: &Keys| match stored_under(keys, name, others) {
+        let value = |keys: &NamespaceKeys| match stored_under(keys, name, others) {
             Some(stored) => node.get_xattr(OsStr::new(&stored)),
             None => Ok(None),
         };
@@ -160,7 +160,7 @@ fn require_same(opened: Key, found: &RawStat) -> Result<()> {
 }
 
 /// The stored name of an attribute under these keys.
-fn stored_under(keys: &Keys, name: &OsStr, others: bool) -> Option<String> {
+fn stored_under(keys: &NamespaceKeys, name: &OsStr, others: bool) -> Option<String> {
     let stored = keys.xattrs.encode_name(name.as_bytes());
     if others { stored.as_deref().map(of_others) } else { stored }
 }

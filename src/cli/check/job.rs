@@ -2,7 +2,7 @@
 
 use super::{
     Scope,
-    report::{Finding, Kind},
+    report::{Finding, FlawKind},
 };
 use crate::cli::{progress::Totals, signals::Interrupt};
 use content::Mismatch;
@@ -37,21 +37,21 @@ impl Nodes {
 }
 
 /// An entry waiting to be checked.
-pub(super) struct Job {
+pub(super) struct CheckJob {
     /// Relative to the vault's root.
     pub(super) path: WalkPath,
     pub(super) dir: Arc<Dir>,
     pub(super) entry: DirEntry,
 }
 
-impl Job {
+impl CheckJob {
     pub(super) fn place(&self) -> (&Dir, &OsStr) {
         (&self.dir, &self.entry.stored.0)
     }
 }
 
 /// A finding for which nothing has been repaired or moved.
-pub(super) fn finding(kind: Kind, path: &WalkPath, (dir, name): (&Dir, &OsStr), flaw: Flaw) -> Finding {
+pub(super) fn finding(kind: FlawKind, path: &WalkPath, (dir, name): (&Dir, &OsStr), flaw: Flaw) -> Finding {
     let (kind, bytes) = match flaw.part {
         Part::Bytes(first, end) => (kind, Some((first, end))),
         Part::Whole | Part::Attribute(_) | Part::AttributeList | Part::Unread => (kind, None),
@@ -61,11 +61,11 @@ pub(super) fn finding(kind: Kind, path: &WalkPath, (dir, name): (&Dir, &OsStr), 
     Finding { path: path.path().into_os_string(), bytes, kind, stored, reason: flaw.reason, aside: None }
 }
 
-fn of_mismatch(mismatch: Mismatch) -> Kind {
+fn of_mismatch(mismatch: Mismatch) -> FlawKind {
     match mismatch {
-        Mismatch::Old { .. } => Kind::Old,
-        Mismatch::Lost(_) => Kind::Lost,
-        Mismatch::Added(_) => Kind::Added,
-        Mismatch::Exchanged { .. } => Kind::Exchanged,
+        Mismatch::Old { .. } => FlawKind::Old,
+        Mismatch::Lost(_) => FlawKind::Lost,
+        Mismatch::Added(_) => FlawKind::Added,
+        Mismatch::Exchanged { .. } => FlawKind::Exchanged,
     }
 }

@@ -25,7 +25,7 @@ use format::name::{DIR_ID_NAME, LOCK_FILE};
 use fuse::Reach;
 use hashing::Vaulted;
 use job::{Check, Nodes};
-use report::{Finding, Kind, Report};
+use report::{CheckReport, Finding, FlawKind};
 use resume::Saved;
 use std::{
     fs, io,
@@ -131,8 +131,9 @@ fn open(args: &CheckArgs, scope: Scope) -> Outcome<(Arc<Vault>, Option<Finding>)
     };
     let vault = vault.map_err(vaults::explain)?;
     let flaw = || Flaw::whole("the root's id did not authenticate; it has one again".to_owned());
-    let finding =
-        || job::finding(Kind::Repaired, &WalkPath::default(), (&vault.root(), DIR_ID_NAME.as_ref()), flaw());
+    let finding = || {
+        job::finding(FlawKind::Repaired, &WalkPath::default(), (&vault.root(), DIR_ID_NAME.as_ref()), flaw())
+    };
     let root = mended.then(finding);
     Ok((vault, root))
 }
@@ -166,8 +167,8 @@ impl Writers {
 }
 
 /// Fails if the vault was mounted for writing during the check: damage found may be writes in progress.
-fn refuse_changing(vault: &Path, before: Writers, report: &Report) -> Outcome {
-    if report.number_of(Kind::Damaged) > 0 && Writers::of(vault) != before {
+fn refuse_changing(vault: &Path, before: Writers, report: &CheckReport) -> Outcome {
+    if report.number_of(FlawKind::Damaged) > 0 && Writers::of(vault) != before {
         return Err(Failure::new(
             Code::AlreadyMounted,
             format!("{} was mounted for writing while it was checked", vault.display()),
@@ -186,11 +187,11 @@ fn progress(vault: &Arc<Vault>, scope: Scope, interrupt: &Interrupt) -> Totals {
 }
 
 /// Makes repairs durable and leaves the report in the vault.
-fn finish(vault: &Vault, scope: Scope, report: &Report) -> Outcome {
+fn finish(vault: &Vault, scope: Scope, report: &CheckReport) -> Outcome {
     if !scope.changes() {
         return Ok(());
     }
-    if report.number_of(Kind::Repaired) + report.number_of(Kind::SetAside) > 0 {
+    if report.number_of(FlawKind::Repaired) + report.number_of(FlawKind::SetAside) > 0 {
         leave(vault, &report.json(scope.full)).map_err(failed)?;
     }
     vault.shut_down().map_err(failed)
@@ -223,8 +224,8 @@ fn failed(error: content::Error) -> Failure {
 }
 
 /// Fails if the vault differs from the anchor, and names the command that accepts the current state.
-fn refuse(report: &Report, vault: &Path, anchor: &Path) -> Outcome {
-    match (report.refused(), report.number_of(Kind::Damaged)) {
+fn refuse(report: &CheckReport, vault: &Path, anchor: &Path) -> Outcome {
+    match (report.refused(), report.number_of(FlawKind::Damaged)) {
         (0, _) => Ok(()),
         (number, damaged) => Err(Failure::new(
             Code::Unreadable,
@@ -239,13 +240,13 @@ fn refuse(report: &Report, vault: &Path, anchor: &Path) -> Outcome {
     }
 }
 
-fn judge(report: &Report, scope: Scope) -> Outcome {
+fn judge(report: &CheckReport, scope: Scope) -> Outcome {
     let advice = if scope.repair {
         "Reading what is still damaged fails. Restore it from a backup, overwrite it or delete it."
     } else {
         "Everything else can be read. `warpcrypt check --repair` mends what can be mended; restore the rest from a backup."
     };
-    match (report.number_of(Kind::Damaged), report.number_of(Kind::SetAside)) {
+    match (report.number_of(FlawKind::Damaged), report.number_of(FlawKind::SetAside)) {
         (0, 0) => Ok(()),
         (0, _) if !scope.repair => Ok(()),
         (0, number) => Err(Failure::new(
@@ -268,13 +269,13 @@ mod tests {
         let damaged = Finding {
             path: "file".into(),
             bytes: None,
-            kind: Kind::Damaged,
+            kind: FlawKind::Damaged,
             stored: "file".into(),
             reason: "tag does not verify".to_owned(),
             aside: None,
         };
-        let report = Report { findings: vec![damaged], ..Report::default() };
-        let refused = |before, report: &Report| refuse_changing(vault.path(), before, report).is_err();
+        let report = CheckReport { findings: vec![damaged], ..CheckReport::default() };
+        let refused = |before, report: &CheckReport| refuse_changing(vault.path(), before, report).is_err();
         let before = || Writers::of(vault.path());
         for content in ["", "open"] {
             assert!(!refused(before(), &report));
@@ -282,7 +283,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20)); // The store's clock may be coarse.
             fs::write(vault.path().join(LOCK_FILE), content).unwrap();
             assert!(refused(earlier, &report));
-            assert!(!refused(Writers(None), &Report::default()));
+            assert!(!refused(Writers(None), &CheckReport::default()));
         }
     }
 }

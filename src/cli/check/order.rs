@@ -1,7 +1,7 @@
 //! The order of a check: the files of a directory by their stored names, then its subdirectories.
 //! Everything before a given place in that order can be skipped when a check resumes.
 
-use super::report::{Finding, Report};
+use super::report::{CheckReport, Finding};
 use serde::{Deserialize, Serialize};
 use std::{
     cmp::Ordering,
@@ -13,7 +13,7 @@ use vault::WalkPath;
 
 /// A place in the order, in stored names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct CheckPlace {
     dir: OsString,
     /// `None` for the directory itself, which precedes its contents.
     file: Option<OsString>,
@@ -31,7 +31,7 @@ pub enum Earlier<'p> {
 
 impl<'p> Earlier<'p> {
     /// Relative to the root.
-    pub fn of(last: Option<&'p Place>) -> Self {
+    pub fn of(last: Option<&'p CheckPlace>) -> Self {
         last.map_or(Earlier::Behind, |last| Earlier::Here(Path::new(&last.dir), last.file.as_deref()))
     }
 
@@ -62,45 +62,45 @@ impl<'p> Earlier<'p> {
 }
 
 /// A place in the order, as the walk records it.
-pub struct Spot {
+pub struct CheckSpot {
     /// Path of the directory in stored names.
     pub dir: WalkPath,
-    /// As in [`Place`].
+    /// As in [`CheckPlace`].
     pub file: Option<OsString>,
 }
 
-impl From<Spot> for Place {
-    fn from(spot: Spot) -> Self {
-        Place { dir: spot.dir.path().into_os_string(), file: spot.file }
+impl From<CheckSpot> for CheckPlace {
+    fn from(spot: CheckSpot) -> Self {
+        CheckPlace { dir: spot.dir.path().into_os_string(), file: spot.file }
     }
 }
 
 /// Tracks entries in order. A completed entry counts only once all entries before it are complete.
-pub struct Progress {
+pub struct CheckProgress {
     /// Number of the first incomplete entry.
     first: u64,
-    waiting: VecDeque<(Spot, Option<Report>)>,
+    waiting: VecDeque<(CheckSpot, Option<CheckReport>)>,
     /// Combined report of the entries that count as complete.
-    done: Report,
+    done: CheckReport,
     /// Place of the last completed entry of this check.
-    last: Option<Spot>,
-    earlier: Option<Place>,
+    last: Option<CheckSpot>,
+    earlier: Option<CheckPlace>,
 }
 
-impl Progress {
+impl CheckProgress {
     /// Resumes after the work of an earlier check.
-    pub fn from(done: Report, earlier: Option<Place>) -> Self {
-        Progress { first: 0, waiting: VecDeque::new(), done, last: None, earlier }
+    pub fn from(done: CheckReport, earlier: Option<CheckPlace>) -> Self {
+        CheckProgress { first: 0, waiting: VecDeque::new(), done, last: None, earlier }
     }
 
     /// Registers an entry and returns its number.
-    pub fn begin(&mut self, spot: Spot) -> u64 {
+    pub fn begin(&mut self, spot: CheckSpot) -> u64 {
         self.waiting.push_back((spot, None));
         self.first + self.waiting.len() as u64 - 1
     }
 
     /// Marks an entry as complete.
-    pub fn end(&mut self, number: u64, report: Report) {
+    pub fn end(&mut self, number: u64, report: CheckReport) {
         if let Some((_, done)) = self.waiting.get_mut((number - self.first) as usize) {
             *done = Some(report);
         }
@@ -118,8 +118,8 @@ impl Progress {
     }
 
     /// The report of everything completed, and the place up to which the check is complete.
-    pub fn into_done(self) -> (Report, Option<Place>) {
-        (self.done, self.last.map(Place::from).or(self.earlier))
+    pub fn into_done(self) -> (CheckReport, Option<CheckPlace>) {
+        (self.done, self.last.map(CheckPlace::from).or(self.earlier))
     }
 }
 
@@ -127,13 +127,13 @@ impl Progress {
 mod tests {
     use super::*;
 
-    fn place(dir: &str, file: Option<&str>) -> Place {
-        Place { dir: dir.into(), file: file.map(OsString::from) }
+    fn place(dir: &str, file: Option<&str>) -> CheckPlace {
+        CheckPlace { dir: dir.into(), file: file.map(OsString::from) }
     }
 
     /// How far the check got relative to `dir`; `None` if `dir` or a directory above it has been checked
     /// completely.
-    fn seen_from<'p>(last: &'p Place, dir: &str) -> Option<Earlier<'p>> {
+    fn seen_from<'p>(last: &'p CheckPlace, dir: &str) -> Option<Earlier<'p>> {
         Path::new(dir).iter().try_fold(Earlier::of(Some(last)), Earlier::inside)
     }
 
@@ -161,10 +161,12 @@ mod tests {
 
     #[test]
     fn what_is_done_behind_something_that_is_not_does_not_count() {
-        let mut progress = Progress::from(Report::default(), None);
-        let spot =
-            |file: &str| Spot { dir: WalkPath::default().join(OsStr::new("d")), file: Some(file.into()) };
-        let one = || Report { files: 1, ..Report::default() };
+        let mut progress = CheckProgress::from(CheckReport::default(), None);
+        let spot = |file: &str| CheckSpot {
+            dir: WalkPath::default().join(OsStr::new("d")),
+            file: Some(file.into()),
+        };
+        let one = || CheckReport { files: 1, ..CheckReport::default() };
         let numbers = ["a", "b", "c"].map(|file| progress.begin(spot(file)));
         progress.end(numbers[2], one());
         progress.end(numbers[0], one());

@@ -2,20 +2,20 @@
 //! reported.
 
 use super::{
-    job::{Check, Job, finding},
-    report::{Finding, Kind, Report},
+    job::{Check, CheckJob, finding},
+    report::{CheckReport, Finding, FlawKind},
 };
 use content::{Rebuilt, Result};
 use std::{ffi::OsStr, path::PathBuf, sync::Arc};
 use vault::{Aside, Dir, DirEntry, Flaw, Origin, Part, WalkPath};
 
 /// The outcome of a repair, its description, and the place in the store of anything set aside.
-type Done = (Kind, &'static str, Option<PathBuf>);
+type Done = (FlawKind, &'static str, Option<PathBuf>);
 
 /// Rebuilds the content of a damaged file and checks it again. Content that merely could not be read is
 /// left alone: it may be intact.
-pub(super) fn content(check: &Check, job: &Job, flaws: Vec<Flaw>) -> Vec<Finding> {
-    let damaged = |flaw| finding(Kind::Damaged, &job.path, job.place(), flaw);
+pub(super) fn content(check: &Check, job: &CheckJob, flaws: Vec<Flaw>) -> Vec<Finding> {
+    let damaged = |flaw| finding(FlawKind::Damaged, &job.path, job.place(), flaw);
     let is_damaged = flaws.iter().any(|flaw| !matches!(flaw.part, Part::Unread));
     let Some(aside) = check.aside.filter(|_| check.scope.repair && is_damaged) else {
         return flaws.into_iter().map(damaged).collect();
@@ -28,48 +28,52 @@ pub(super) fn content(check: &Check, job: &Job, flaws: Vec<Flaw>) -> Vec<Finding
         // Only chunks are damaged, and they remain so.
         Ok((Rebuilt::Exact, None)) if !left.is_empty() => return left.into_iter().map(damaged).collect(),
         Ok((Rebuilt::Exact, copy)) => {
-            Ok((Kind::Repaired, "rebuilt; everything is what was stored last", copy))
+            Ok((FlawKind::Repaired, "rebuilt; everything is what was stored last", copy))
         }
-        Ok((Rebuilt::Salvaged, copy)) => Ok((Kind::Repaired, "rebuilt; what verifies can be read", copy)),
-        Ok((Rebuilt::Emptied, copy)) => Ok((Kind::Repaired, "it is empty now", copy)),
+        Ok((Rebuilt::Salvaged, copy)) => Ok((FlawKind::Repaired, "rebuilt; what verifies can be read", copy)),
+        Ok((Rebuilt::Emptied, copy)) => Ok((FlawKind::Repaired, "it is empty now", copy)),
         Ok((Rebuilt::Foreign, _)) => aside
             .take(&job.dir, &job.entry.stored.0)
-            .map(|place| (Kind::SetAside, "nothing of it opens", Some(place))),
+            .map(|place| (FlawKind::SetAside, "nothing of it opens", Some(place))),
         Err(e) => Err(e),
     };
     let first = done(job, found, done_to_it);
-    let left = if first.kind == Kind::Repaired { left } else { Vec::new() };
+    let left = if first.kind == FlawKind::Repaired { left } else { Vec::new() };
     std::iter::once(first).chain(left.into_iter().map(damaged)).collect()
 }
 
 /// Moves away a damaged attribute, a damaged attribute list, or a symbolic link with a damaged target.
 /// Everything else is only reported.
-pub(super) fn node(check: &Check, job: &Job, flaw: Flaw) -> Finding {
+pub(super) fn node(check: &Check, job: &CheckJob, flaw: Flaw) -> Finding {
     let Some(aside) = check.aside.filter(|_| check.scope.repair) else {
-        return finding(Kind::Damaged, &job.path, job.place(), flaw);
+        return finding(FlawKind::Damaged, &job.path, job.place(), flaw);
     };
     let taken = match (&flaw.part, job.entry.kind) {
         (Part::Attribute(name), _) => check.vault.remove_damaged_attribute(&job.dir, &job.entry, name, aside),
         (Part::AttributeList, _) => check.vault.remove_damaged_list(&job.dir, &job.entry, aside),
         (Part::Whole | Part::Bytes(..), vault::Kind::Symlink) => aside.take(&job.dir, &job.entry.stored.0),
         (Part::Whole | Part::Bytes(..) | Part::Anchored(_) | Part::Unread, _) => {
-            return finding(Kind::Damaged, &job.path, job.place(), flaw);
+            return finding(FlawKind::Damaged, &job.path, job.place(), flaw);
         }
     };
-    done(job, flaw, taken.map(|place| (Kind::SetAside, "moved away", Some(place))))
+    done(job, flaw, taken.map(|place| (FlawKind::SetAside, "moved away", Some(place))))
 }
 
 /// Gives a directory whose id is damaged a valid id again. A directory that the store cannot read is left
 /// alone: it may be intact.
-pub(super) fn dir(check: &Check, job: &Job, error: &content::Error) -> (Option<Arc<Dir>>, Option<Finding>) {
+pub(super) fn dir(
+    check: &Check,
+    job: &CheckJob,
+    error: &content::Error,
+) -> (Option<Arc<Dir>>, Option<Finding>) {
     let flaw = Flaw::of(error);
     let is_damaged = matches!(error, content::Error::Damaged(_));
     let Some(aside) = check.aside.filter(|_| check.scope.repair && is_damaged) else {
-        return (None, Some(finding(Kind::Damaged, &job.path, job.place(), flaw)));
+        return (None, Some(finding(FlawKind::Damaged, &job.path, job.place(), flaw)));
     };
     match check.vault.repair_dir_id(&job.dir, &job.entry.stored, aside) {
         Ok(dir) => {
-            let what = (Kind::Repaired, "it has an id again", None);
+            let what = (FlawKind::Repaired, "it has an id again", None);
             (Some(dir), Some(done(job, flaw, Ok(what))))
         }
         Err(e) => (None, Some(done(job, flaw, Err(e)))),
@@ -84,11 +88,11 @@ pub(super) fn name(
     flaw: Flaw,
 ) -> (Option<DirEntry>, Finding) {
     let (dir, stored) = place;
-    let mut found = finding(Kind::Damaged, path, (dir, stored), flaw);
+    let mut found = finding(FlawKind::Damaged, path, (dir, stored), flaw);
     let Some(aside) = check.aside.filter(|_| check.scope.repair) else { return (None, found) };
     match check.vault.rename_nameless(dir, stored, aside) {
         Ok(entry) => {
-            found.kind = Kind::Repaired;
+            found.kind = FlawKind::Repaired;
             found.reason += &format!("; it is named {:?} now", entry.name);
             (Some(entry), found)
         }
@@ -101,8 +105,8 @@ pub(super) fn name(
 
 /// Orphaned link targets and attribute lists. Moving them away loses nothing, so it does not count as a
 /// failure. While anything is damaged they stay, because they may belong to it.
-pub(super) fn left_behind(check: &Check, report: &Report) -> Vec<Finding> {
-    let aside = check.aside.filter(|_| check.scope.repair && report.number_of(Kind::Damaged) == 0);
+pub(super) fn left_behind(check: &Check, report: &CheckReport) -> Vec<Finding> {
+    let aside = check.aside.filter(|_| check.scope.repair && report.number_of(FlawKind::Damaged) == 0);
     let (targets, lists) = (check.vault.unlinked_targets(), check.vault.ownerless_lists());
     let kinds = [
         (targets, "the target of a symbolic link that is not there"),
@@ -118,7 +122,7 @@ pub(super) fn left_behind(check: &Check, report: &Report) -> Vec<Finding> {
 }
 
 fn left_over(aside: Option<&Aside>, dir: &Dir, name: &OsStr, what: &str) -> Finding {
-    let found = finding(Kind::LeftOver, &WalkPath::default(), (dir, name), Flaw::whole(what.to_owned()));
+    let found = finding(FlawKind::LeftOver, &WalkPath::default(), (dir, name), Flaw::whole(what.to_owned()));
     match aside.map(|aside| aside.take(dir, name)) {
         None => found,
         Some(Ok(place)) => Finding { aside: Some(place.into_os_string()), ..found },
@@ -144,16 +148,16 @@ pub(super) fn stray(
         ),
         Origin::Unknown => (path.clone(), "not a file of this vault".to_owned()),
     };
-    let found = finding(Kind::Stray, &path, (dir, name), Flaw::whole(what));
+    let found = finding(FlawKind::Stray, &path, (dir, name), Flaw::whole(what));
     let Some(aside) = check.aside.filter(|_| check.scope.move_strays) else { return found };
     match aside.take(dir, name) {
-        Ok(place) => Finding { kind: Kind::SetAside, aside: Some(place.into_os_string()), ..found },
+        Ok(place) => Finding { kind: FlawKind::SetAside, aside: Some(place.into_os_string()), ..found },
         Err(e) => Finding { reason: format!("{}; it cannot be moved: {e}", found.reason), ..found },
     }
 }
 
-fn done(job: &Job, flaw: Flaw, result: Result<Done>) -> Finding {
-    let found = finding(Kind::Damaged, &job.path, job.place(), flaw);
+fn done(job: &CheckJob, flaw: Flaw, result: Result<Done>) -> Finding {
+    let found = finding(FlawKind::Damaged, &job.path, job.place(), flaw);
     match result {
         Ok((kind, what, aside)) => {
             let reason = format!("{}; {what}", found.reason);

@@ -8,7 +8,7 @@ use std::{ffi::OsString, fmt::Write, path::Path};
 
 /// The kind of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Kind {
+pub enum FlawKind {
     /// Stored data that fails verification.
     Damaged,
     /// It failed verification and has been repaired.
@@ -29,24 +29,24 @@ pub enum Kind {
     LeftOver,
 }
 
-impl Kind {
+impl FlawKind {
     fn name(self) -> &'static str {
         match self {
-            Kind::Damaged => "damaged",
-            Kind::Repaired => "repaired",
-            Kind::SetAside => "set aside",
-            Kind::Old => "old",
-            Kind::Lost => "lost",
-            Kind::Added => "added",
-            Kind::Exchanged => "exchanged",
-            Kind::Stray => "stray",
-            Kind::LeftOver => "left over",
+            FlawKind::Damaged => "damaged",
+            FlawKind::Repaired => "repaired",
+            FlawKind::SetAside => "set aside",
+            FlawKind::Old => "old",
+            FlawKind::Lost => "lost",
+            FlawKind::Added => "added",
+            FlawKind::Exchanged => "exchanged",
+            FlawKind::Stray => "stray",
+            FlawKind::LeftOver => "left over",
         }
     }
 }
 
 /// The kinds that are differences from an anchor.
-const AGAINST_ANCHOR: [Kind; 4] = [Kind::Old, Kind::Lost, Kind::Added, Kind::Exchanged];
+const AGAINST_ANCHOR: [FlawKind; 4] = [FlawKind::Old, FlawKind::Lost, FlawKind::Added, FlawKind::Exchanged];
 
 /// A finding.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ pub struct Finding {
     /// First byte and one past the last, if the finding concerns part of a file's content.
     pub bytes: Option<(u64, u64)>,
     /// The kind of the finding.
-    pub kind: Kind,
+    pub kind: FlawKind,
     /// Path in the store.
     pub stored: OsString,
     /// Description of the problem.
@@ -67,7 +67,7 @@ pub struct Finding {
 
 /// The scope and the findings of a check.
 #[derive(Default, Serialize, Deserialize)]
-pub struct Report {
+pub struct CheckReport {
     /// Number of directories read.
     pub directories: u64,
     /// Number of files and other nodes.
@@ -78,9 +78,9 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
-impl Report {
+impl CheckReport {
     /// Adds the counts and findings of another report.
-    pub fn add(&mut self, other: Report) {
+    pub fn add(&mut self, other: CheckReport) {
         self.directories += other.directories;
         self.files += other.files;
         self.bytes += other.bytes;
@@ -93,7 +93,7 @@ impl Report {
     }
 
     /// Number of findings of this kind.
-    pub fn number_of(&self, kind: Kind) -> usize {
+    pub fn number_of(&self, kind: FlawKind) -> usize {
         self.findings.iter().filter(|finding| finding.kind == kind).count()
     }
 
@@ -117,7 +117,7 @@ impl Report {
         }
         let scope = if full { "every byte" } else { "headers, names and trees" };
         let (directories, files) = (counted(self.directories, "directory"), counted(self.files, "file"));
-        let counted = [&[Kind::Damaged, Kind::Repaired, Kind::SetAside], &AGAINST_ANCHOR[..]]
+        let counted = [&[FlawKind::Damaged, FlawKind::Repaired, FlawKind::SetAside], &AGAINST_ANCHOR[..]]
             .concat()
             .into_iter()
             .map(|kind| (self.number_of(kind), kind.name()))
@@ -150,9 +150,9 @@ impl Report {
             "directories": self.directories,
             "files": self.files,
             "bytes": self.bytes,
-            "damaged": self.number_of(Kind::Damaged),
-            "repaired": self.number_of(Kind::Repaired),
-            "set_aside": self.number_of(Kind::SetAside),
+            "damaged": self.number_of(FlawKind::Damaged),
+            "repaired": self.number_of(FlawKind::Repaired),
+            "set_aside": self.number_of(FlawKind::SetAside),
             "refused": self.refused(),
             "findings": self.findings.iter().map(finding).collect::<Value>(),
         });

@@ -1,6 +1,6 @@
 //! The file of `--resume`: how far an interrupted check got, and its findings.
 
-use super::{order::Place, report::Report};
+use super::{order::CheckPlace, report::CheckReport};
 use crate::cli::{
     exit::{Code, Failure, Outcome},
     named_file,
@@ -19,14 +19,14 @@ pub struct Saved {
     vault: String,
     full: bool,
     /// The place up to which everything has been checked.
-    pub last: Option<Place>,
+    pub last: Option<CheckPlace>,
     /// The report up to that place.
-    pub report: Report,
+    pub report: CheckReport,
 }
 
 impl Saved {
     /// The state of a check of the vault with this id.
-    pub fn new(vault: &str, full: bool, last: Option<Place>, report: Report) -> Self {
+    pub fn new(vault: &str, full: bool, last: Option<CheckPlace>, report: CheckReport) -> Self {
         Saved { version: VERSION, vault: vault.to_owned(), full, last, report }
     }
 

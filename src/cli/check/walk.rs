@@ -1,10 +1,10 @@
 //! Walks a vault: one thread reads directories in order, the others check the entries.
 
 use super::{
-    job::{Check, Job, finding},
-    order::{Earlier, Place, Progress, Spot},
+    job::{Check, CheckJob, finding},
+    order::{CheckPlace, CheckProgress, CheckSpot, Earlier},
     repair,
-    report::{Finding, Kind, Report},
+    report::{CheckReport, Finding, FlawKind},
 };
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
@@ -38,10 +38,13 @@ struct DirWork<'p> {
 
 /// Checks everything below the root that comes after `last`. Returns the complete report and the place
 /// it covers.
-pub(super) fn run(check: &Check, (done, last): (Report, Option<Place>)) -> (Report, Option<Place>) {
+pub(super) fn run(
+    check: &Check,
+    (done, last): (CheckReport, Option<CheckPlace>),
+) -> (CheckReport, Option<CheckPlace>) {
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let (jobs, waiting) = bounded((vault::descriptors() / WAITING_SHARE).min(WAITING));
-    let progress = Mutex::new(Progress::from(done, last.clone()));
+    let progress = Mutex::new(CheckProgress::from(done, last.clone()));
     thread::scope(|scope| {
         for _ in 0..threads {
             let waiting = waiting.clone();
@@ -55,8 +58,8 @@ pub(super) fn run(check: &Check, (done, last): (Report, Option<Place>)) -> (Repo
 /// State of the thread that reads directories.
 struct Walk<'a> {
     check: &'a Check<'a>,
-    jobs: Sender<(u64, Job)>,
-    progress: &'a Mutex<Progress>,
+    jobs: Sender<(u64, CheckJob)>,
+    progress: &'a Mutex<CheckProgress>,
 }
 
 impl<'p> Walk<'_> {
@@ -89,7 +92,7 @@ impl<'p> Walk<'_> {
     fn visit(&self, mut open: OpenDir<'p>) -> Option<DirWork<'p>> {
         let number = self.begin_dir(&open.stored, open.earlier);
         let findings = mem::take(&mut open.found);
-        let mut report = Report { directories: 1, findings, ..Report::default() };
+        let mut report = CheckReport { directories: 1, findings, ..CheckReport::default() };
         let mut entries = self.check.entries(&open, &mut report);
         entries.sort_by(|a, b| b.stored.0.cmp(&a.stored.0));
         let (mut dirs, files): (Vec<DirEntry>, Vec<DirEntry>) =
@@ -101,9 +104,9 @@ impl<'p> Walk<'_> {
         }
         let OpenDir { path, stored, dir, earlier, .. } = open;
         for entry in files.into_iter().rev().filter(|entry| !earlier.has_file(&entry.stored.0)) {
-            let spot = Spot { dir: stored.clone(), file: Some(entry.stored.0.clone()) };
+            let spot = CheckSpot { dir: stored.clone(), file: Some(entry.stored.0.clone()) };
             let number = self.progress.lock().begin(spot);
-            let job = Job { path: path.join(&entry.name), dir: dir.clone(), entry };
+            let job = CheckJob { path: path.join(&entry.name), dir: dir.clone(), entry };
             self.jobs.send((number, job)).ok()?;
         }
         dirs.retain(|entry| earlier.inside(&entry.stored.0).is_some());
@@ -112,7 +115,7 @@ impl<'p> Walk<'_> {
 
     /// Registers a directory as in progress; `None` if an earlier check has covered it.
     fn begin_dir(&self, stored: &WalkPath, earlier: Earlier) -> Option<u64> {
-        let spot = || Spot { dir: stored.clone(), file: None };
+        let spot = || CheckSpot { dir: stored.clone(), file: None };
         (!earlier.has_dir()).then(|| self.progress.lock().begin(spot()))
     }
 
@@ -121,7 +124,7 @@ impl<'p> Walk<'_> {
     fn open(&self, parent: &Arc<Dir>, rest: &DirWork<'p>, entry: DirEntry) -> Option<OpenDir<'p>> {
         let earlier = rest.earlier.inside(&entry.stored.0)?;
         let (path, stored) = (rest.path.join(&entry.name), rest.stored.join(&entry.stored.0));
-        let job = Job { path, dir: parent.clone(), entry };
+        let job = CheckJob { path, dir: parent.clone(), entry };
         let (dir, finding) = match self.check.vault.open_dir(&job.dir, &job.entry.stored) {
             Ok(dir) => (Some(dir), None),
             Err(e) => repair::dir(self.check, &job, &e),
@@ -132,7 +135,7 @@ impl<'p> Walk<'_> {
             return Some(OpenDir { path: job.path, stored, dir, earlier, found });
         }
         if let Some(number) = self.begin_dir(&stored, earlier) {
-            self.progress.lock().end(number, Report { findings: found, ..Report::default() });
+            self.progress.lock().end(number, CheckReport { findings: found, ..CheckReport::default() });
         }
         None
     }
@@ -149,17 +152,17 @@ impl<'p> Walk<'_> {
     fn report(&self, path: &WalkPath, stored: &WalkPath, error: &io::Error) {
         let flaw = Flaw::unread(format!("not everything in it was checked: {error}"));
         let (root, stored) = (self.check.vault.root(), stored.path());
-        self.progress.lock().add(finding(Kind::Damaged, path, (&root, stored.as_os_str()), flaw));
+        self.progress.lock().add(finding(FlawKind::Damaged, path, (&root, stored.as_os_str()), flaw));
     }
 }
 
 impl Check<'_> {
     /// Lists a directory and reports everything in it that is not a valid entry.
-    fn entries(&self, open: &OpenDir, report: &mut Report) -> Vec<DirEntry> {
+    fn entries(&self, open: &OpenDir, report: &mut CheckReport) -> Vec<DirEntry> {
         let OpenDir { path, dir, .. } = open;
         let contents = self.vault.inspect_dir(dir).unwrap_or_else(|e| {
             report.findings.push(finding(
-                Kind::Damaged,
+                FlawKind::Damaged,
                 path,
                 (dir, OsStr::new("")),
                 Flaw::whole(e.to_string()),
@@ -175,7 +178,7 @@ impl Check<'_> {
         }
         for (name, reason) in unread {
             let flaw = Flaw::unread(format!("an entry whose name cannot be read: {reason}"));
-            report.findings.push(finding(Kind::Damaged, path, (dir, &name), flaw));
+            report.findings.push(finding(FlawKind::Damaged, path, (dir, &name), flaw));
         }
         for (name, origin) in strays {
             report.findings.push(repair::stray(self, path, (dir, &name), origin));
@@ -183,29 +186,29 @@ impl Check<'_> {
         for (name, stored, refused) in self.vault.lost_names(dir).unwrap_or_default() {
             let stored = stored.file_name().unwrap_or_default();
             let flaw = Flaw::refused(&refused);
-            report.findings.push(finding(Kind::Lost, &path.join(&name), (dir, stored), flaw));
+            report.findings.push(finding(FlawKind::Lost, &path.join(&name), (dir, stored), flaw));
         }
         for name in left_over {
             let flaw = Flaw::whole("left by an unfinished write, or set aside".to_owned());
-            report.findings.push(finding(Kind::LeftOver, path, (dir, &name), flaw));
+            report.findings.push(finding(FlawKind::LeftOver, path, (dir, &name), flaw));
         }
         entries
     }
 
-    fn work(&self, waiting: Receiver<(u64, Job)>, progress: &Mutex<Progress>) {
+    fn work(&self, waiting: Receiver<(u64, CheckJob)>, progress: &Mutex<CheckProgress>) {
         for (number, job) in waiting {
             if self.interrupt.check().is_err() {
                 continue; // Drain the queue without checking.
             }
             let _alone = self.nodes.alone(job.entry.ino);
-            let mut report = Report { files: 1, ..Report::default() };
+            let mut report = CheckReport { files: 1, ..CheckReport::default() };
             if job.entry.kind == vault::Kind::File {
                 let flaws = self.content(&job, &mut report.bytes);
                 report.findings = repair::content(self, &job, flaws);
             }
             // Attributes are bound to the header, so check them after its repair. A file that was moved
             // away took them along.
-            if report.findings.iter().all(|found| found.kind != Kind::SetAside) {
+            if report.findings.iter().all(|found| found.kind != FlawKind::SetAside) {
                 report.findings.extend(self.node(&job));
             }
             self.progress.add(1, 0);
@@ -216,7 +219,7 @@ impl Check<'_> {
     }
 
     /// Checks the content of a file and advances the progress display.
-    fn content(&self, job: &Job, bytes: &mut u64) -> Vec<Flaw> {
+    fn content(&self, job: &CheckJob, bytes: &mut u64) -> Vec<Flaw> {
         let mut progress = |more| {
             *bytes += more;
             self.progress.add(0, more);
@@ -231,7 +234,7 @@ impl Check<'_> {
     }
 
     /// Checks attributes and link targets.
-    fn node(&self, job: &Job) -> Vec<Finding> {
+    fn node(&self, job: &CheckJob) -> Vec<Finding> {
         let flaws = self.vault.check_node(&job.dir, &job.entry);
         flaws.into_iter().map(|flaw| repair::node(self, job, flaw)).collect()
     }

@@ -4,7 +4,7 @@ use crate::cli::exit::Code;
 use serde_json::{Value, json};
 
 /// The result of one check.
-pub struct Finding {
+pub struct Diagnosis {
     name: &'static str,
     found: String,
     lack: Option<Lack>,
@@ -18,10 +18,10 @@ struct Lack {
     mend: String,
 }
 
-impl Finding {
+impl Diagnosis {
     /// The prerequisite is met.
     pub fn ok(name: &'static str, found: impl ToString) -> Self {
-        Finding { name, found: found.to_string(), lack: None, blocks: None }
+        Diagnosis { name, found: found.to_string(), lack: None, blocks: None }
     }
 
     /// Works, but slower.
@@ -35,12 +35,12 @@ impl Finding {
     }
 
     fn lacking(self, state: &'static str, cost: impl ToString, mend: impl ToString) -> Self {
-        Finding { lack: Some(Lack { state, cost: cost.to_string(), mend: mend.to_string() }), ..self }
+        Diagnosis { lack: Some(Lack { state, cost: cost.to_string(), mend: mend.to_string() }), ..self }
     }
 
     /// Declares that mounting fails with `code` if `needed`.
     pub fn blocks_if(self, needed: bool, code: Code) -> Self {
-        Finding { blocks: needed.then_some(code), ..self }
+        Diagnosis { blocks: needed.then_some(code), ..self }
     }
 
     /// The exit code of a mount that fails because of this, and the finding's name.
@@ -50,7 +50,7 @@ impl Finding {
 
     /// One line, followed by a second one with the remedy if there is a problem.
     pub fn text(&self) -> String {
-        let Finding { name, found, .. } = self;
+        let Diagnosis { name, found, .. } = self;
         match &self.lack {
             None => format!("ok       {name:28} {found}\n"),
             Some(Lack { state, cost, mend }) => {

@@ -1,6 +1,6 @@
 //! Kernel features that mounts use.
 
-use super::finding::Finding;
+use super::finding::Diagnosis;
 use crate::cli::confined;
 use fuse::{MOST_PAGES, PAGES, RINGS};
 use serde_json::Value;
@@ -17,57 +17,57 @@ const BROUGHT: [((u32, u32), &str); 3] = [
 ];
 
 /// All findings about the kernel.
-pub fn findings() -> [Finding; 4] {
+pub fn findings() -> [Diagnosis; 4] {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     [version(release.trim()), request_size(), rings(), confinement()]
 }
 
-fn version(release: &str) -> Finding {
+fn version(release: &str) -> Diagnosis {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     let costs: Vec<&str> =
         BROUGHT.iter().filter(|(since, _)| version < *since).map(|(_, cost)| *cost).collect();
-    let found = Finding::ok("kernel", release);
+    let found = Diagnosis::ok("kernel", release);
     if costs.is_empty() { found } else { found.slower(costs.join("; "), "boot Linux 6.14 or later") }
 }
 
-fn request_size() -> Finding {
+fn request_size() -> Diagnosis {
     const NAME: &str = "max_pages_limit";
     const COST: &str = "streams need more requests";
     let setting = fs::read_to_string(MOST_PAGES).ok().and_then(|text| text.trim().parse::<u32>().ok());
     match setting {
-        None => Finding::ok(NAME, "not in this kernel").slower(COST, "boot Linux 6.13 or later"),
-        Some(pages) if pages >= PAGES => Finding::ok(NAME, pages),
+        None => Diagnosis::ok(NAME, "not in this kernel").slower(COST, "boot Linux 6.13 or later"),
+        Some(pages) if pages >= PAGES => Diagnosis::ok(NAME, pages),
         Some(pages) if fs::OpenOptions::new().write(true).open(MOST_PAGES).is_ok() => {
-            Finding::ok(NAME, format!("{pages}; a mount raises it to {PAGES}"))
+            Diagnosis::ok(NAME, format!("{pages}; a mount raises it to {PAGES}"))
         }
-        Some(pages) => Finding::ok(NAME, pages)
+        Some(pages) => Diagnosis::ok(NAME, pages)
             .slower(COST, format!("as root: sysctl -w fs.fuse.max_pages_limit={PAGES}")),
     }
 }
 
-fn rings() -> Finding {
+fn rings() -> Diagnosis {
     const NAME: &str = "io_uring";
     let setting = fs::read_to_string(RINGS).ok();
     match setting.as_deref().map(str::trim) {
-        None => Finding::ok(NAME, "not for FUSE in this kernel: needs Linux 6.14"),
-        Some("Y") => Finding::ok(NAME, "offered; `mount --io-uring auto` uses it"),
+        None => Diagnosis::ok(NAME, "not for FUSE in this kernel: needs Linux 6.14"),
+        Some("Y") => Diagnosis::ok(NAME, "offered; `mount --io-uring auto` uses it"),
         Some(_) if fs::OpenOptions::new().write(true).open(RINGS).is_ok() => {
-            Finding::ok(NAME, "`mount --io-uring auto` switches it on")
+            Diagnosis::ok(NAME, "`mount --io-uring auto` switches it on")
         }
-        Some(_) => Finding::ok(NAME, format!("off; as root: echo Y > {RINGS}")),
+        Some(_) => Diagnosis::ok(NAME, format!("off; as root: echo Y > {RINGS}")),
     }
 }
 
 /// Starts a process that is confined like a mount's, and reports which operations it was refused.
-fn confinement() -> Finding {
+fn confinement() -> Diagnosis {
     let mut command = Command::new("/proc/self/exe");
     command.arg(confined::COMMAND).stdin(Stdio::null()).stderr(Stdio::null());
     let report = command.output().ok().and_then(|output| serde_json::from_slice(&output.stdout).ok());
     confined_by(&report.unwrap_or_default())
 }
 
-fn confined_by(report: &Value) -> Finding {
+fn confined_by(report: &Value) -> Diagnosis {
     const NAME: &str = "confinement";
     let tried = [("files", "other files"), ("programs", "programs"), ("network", "the network")];
     let (refused, left): (Vec<_>, Vec<_>) =
@@ -75,9 +75,9 @@ fn confined_by(report: &Value) -> Finding {
     let names =
         |all: Vec<(&str, &'static str)>| all.into_iter().map(|(_, name)| name).collect::<Vec<_>>().join(", ");
     if left.is_empty() {
-        return Finding::ok(NAME, format!("a mount's process is refused {}", names(refused)));
+        return Diagnosis::ok(NAME, format!("a mount's process is refused {}", names(refused)));
     }
-    let found = Finding::ok(
+    let found = Diagnosis::ok(
         NAME,
         if refused.is_empty() { "none".to_owned() } else { format!("from {}", names(refused)) },
     );

@@ -1,6 +1,6 @@
 //! The effects of limits and hardware on a mount.
 
-use super::finding::Finding;
+use super::finding::Diagnosis;
 use crypto::{cipher::Cipher, variants};
 use rustix::process::{Resource, geteuid, getrlimit};
 
@@ -11,7 +11,7 @@ const FILES: u64 = 16 << 10;
 const LOCKED: u64 = 64 << 10;
 
 /// All findings about the machine.
-pub fn findings() -> [Finding; 4] {
+pub fn findings() -> [Diagnosis; 4] {
     [open_files(), locked_memory(), processor(), gpu()]
 }
 
@@ -20,9 +20,9 @@ fn shown(limit: Option<u64>, unit: &str) -> String {
 }
 
 /// Checks the hard limit: a mount raises its own soft limit to that.
-fn open_files() -> Finding {
+fn open_files() -> Diagnosis {
     let most = getrlimit(Resource::Nofile).maximum;
-    let found = Finding::ok("limit of open files", shown(most, ""));
+    let found = Diagnosis::ok("limit of open files", shown(most, ""));
     if most.is_none_or(|most| most >= FILES) {
         return found;
     }
@@ -31,9 +31,9 @@ fn open_files() -> Finding {
     found.slower(cost, format!("as root: {mend}; then log in again"))
 }
 
-fn locked_memory() -> Finding {
+fn locked_memory() -> Diagnosis {
     let bytes = getrlimit(Resource::Memlock).current;
-    let found = Finding::ok("limit of locked memory", shown(bytes.map(|bytes| bytes >> 10), " KiB"));
+    let found = Diagnosis::ok("limit of locked memory", shown(bytes.map(|bytes| bytes >> 10), " KiB"));
     if geteuid().is_root() || bytes.is_none_or(|bytes| bytes >= LOCKED) {
         return found;
     }
@@ -41,11 +41,12 @@ fn locked_memory() -> Finding {
     found.missing("keys may be written to swap", format!("as root: {mend}; then log in again"))
 }
 
-fn processor() -> Finding {
+fn processor() -> Diagnosis {
     let ctr = |cipher| variants::ctrs(cipher).last().map_or("", |ctr| ctr.name);
     let (aes, kuznyechik) = (ctr(Cipher::Aes256), ctr(Cipher::Kuznyechik));
     let tags = variants::tags().last().map_or("", |tags| tags.name);
-    let found = Finding::ok("processor", format!("AES by {aes}, Kuznyechik by {kuznyechik}, tags by {tags}"));
+    let found =
+        Diagnosis::ok("processor", format!("AES by {aes}, Kuznyechik by {kuznyechik}, tags by {tags}"));
     let lacking: Vec<&str> =
         features().into_iter().filter(|(_, there)| !there).map(|(name, _)| name).collect();
     if lacking.is_empty() {
@@ -77,13 +78,13 @@ fn features() -> Vec<(&'static str, bool)> {
 }
 
 /// A GPU is optional. Only an installed one that is not used is a problem.
-fn gpu() -> Finding {
+fn gpu() -> Diagnosis {
     match engine::gpus() {
-        Ok(count) => Finding::ok("GPU", format!("{count} with a driver")),
-        Err(why) if engine::gpu_is_installed() => Finding::ok("GPU", why).slower(
+        Ok(count) => Diagnosis::ok("GPU", format!("{count} with a driver")),
+        Err(why) if engine::gpu_is_installed() => Diagnosis::ok("GPU", why).slower(
             "the GPU of this machine is not used",
             "as root: apt-get install nvidia-driver; then restart. `nvidia-smi` shows whether the driver works",
         ),
-        Err(why) => Finding::ok("GPU", format!("none, and none is needed: {why}")),
+        Err(why) => Diagnosis::ok("GPU", format!("none, and none is needed: {why}")),
     }
 }

@@ -11,7 +11,7 @@ use super::{
     json::document,
     print,
 };
-use finding::Finding;
+use finding::Diagnosis;
 use serde_json::{Value, json};
 
 /// Runs `doctor`.
@@ -20,14 +20,14 @@ use serde_json::{Value, json};
 /// If a prerequisite is missing without which this user cannot mount.
 pub fn run(as_json: bool) -> Outcome {
     let (kernel, machine) = (kernel::findings(), machine::findings());
-    let found: Vec<Finding> = mounting::findings().into_iter().chain(kernel).chain(machine).collect();
-    let blocking: Vec<(Code, &str)> = found.iter().filter_map(Finding::blocks).collect();
+    let found: Vec<Diagnosis> = mounting::findings().into_iter().chain(kernel).chain(machine).collect();
+    let blocking: Vec<(Code, &str)> = found.iter().filter_map(Diagnosis::blocks).collect();
     let text = match as_json {
         true => {
-            let checks: Value = found.iter().map(Finding::json).collect();
+            let checks: Value = found.iter().map(Diagnosis::json).collect();
             document("doctor", json!({ "can_mount": blocking.is_empty(), "checks": checks }))
         }
-        false => found.iter().map(Finding::text).collect(),
+        false => found.iter().map(Diagnosis::text).collect(),
     };
     print(&text)?;
     let Some((code, _)) = blocking.first() else { return Ok(()) };

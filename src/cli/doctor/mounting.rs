@@ -1,6 +1,6 @@
 //! System prerequisites of a mount: FUSE, its helpers, the mount table, a log.
 
-use super::finding::Finding;
+use super::finding::Diagnosis;
 use crate::cli::{exit::Code, log, mount};
 use rustix::process::geteuid;
 use std::{env, fs, path::Path};
@@ -8,7 +8,7 @@ use std::{env, fs, path::Path};
 const ONLY_ROOT: &str = "only root can mount";
 
 /// All findings about mounting.
-pub fn findings() -> [Finding; 7] {
+pub fn findings() -> [Diagnosis; 7] {
     [
         device(),
         fusermount(),
@@ -20,56 +20,56 @@ pub fn findings() -> [Finding; 7] {
     ]
 }
 
-fn device() -> Finding {
-    let Err(failure) = mount::fuse_available() else { return Finding::ok("/dev/fuse", "opens") };
+fn device() -> Diagnosis {
+    let Err(failure) = mount::fuse_available() else { return Diagnosis::ok("/dev/fuse", "opens") };
     let (found, mend) = failure.message.split_once('\n').unwrap_or((&failure.message, ""));
     let found = found.trim_start_matches("/dev/fuse: ");
-    Finding::ok("/dev/fuse", found).missing("this user cannot mount", mend).blocks_if(true, failure.code)
+    Diagnosis::ok("/dev/fuse", found).missing("this user cannot mount", mend).blocks_if(true, failure.code)
 }
 
-fn fusermount() -> Finding {
+fn fusermount() -> Diagnosis {
     const NAME: &str = "fusermount3";
     let path = env::var_os("PATH").unwrap_or_default();
     match env::split_paths(&path).map(|dir| dir.join(NAME)).find(|program| program.is_file()) {
-        Some(program) => Finding::ok(NAME, program.display()),
-        None => Finding::ok(NAME, "not in PATH")
+        Some(program) => Diagnosis::ok(NAME, program.display()),
+        None => Diagnosis::ok(NAME, "not in PATH")
             .missing(ONLY_ROOT, "as root: apt-get install fuse3")
             .blocks_if(!geteuid().is_root(), Code::FuseUnavailable),
     }
 }
 
 /// fusermount3 reads the mount table through this file.
-fn mtab() -> Finding {
+fn mtab() -> Diagnosis {
     match fs::File::open("/etc/mtab") {
-        Ok(_) => Finding::ok("/etc/mtab", "readable"),
-        Err(e) => Finding::ok("/etc/mtab", e)
+        Ok(_) => Diagnosis::ok("/etc/mtab", "readable"),
+        Err(e) => Diagnosis::ok("/etc/mtab", e)
             .missing(ONLY_ROOT, "as root: ln -s /proc/self/mounts /etc/mtab")
             .blocks_if(!geteuid().is_root(), Code::FuseUnavailable),
     }
 }
 
-fn allow_other() -> Finding {
+fn allow_other() -> Diagnosis {
     const NAME: &str = "user_allow_other";
     if mount::others_allowed().unwrap_or(false) {
-        return Finding::ok(NAME, "in /etc/fuse.conf");
+        return Diagnosis::ok(NAME, "in /etc/fuse.conf");
     }
     let mend = "as root: echo user_allow_other >> /etc/fuse.conf";
-    Finding::ok(NAME, "not in /etc/fuse.conf").missing("only root can use --allow-other", mend)
+    Diagnosis::ok(NAME, "not in /etc/fuse.conf").missing("only root can use --allow-other", mend)
 }
 
 /// Helper programs that mount(8) and umount(8) call.
-fn helper(path: &'static str, cost: &str) -> Finding {
+fn helper(path: &'static str, cost: &str) -> Diagnosis {
     match Path::new(path).is_file() {
-        true => Finding::ok(path, "installed"),
-        false => Finding::ok(path, "not installed").missing(cost, "as root: mount-scripts/install.sh"),
+        true => Diagnosis::ok(path, "installed"),
+        false => Diagnosis::ok(path, "not installed").missing(cost, "as root: mount-scripts/install.sh"),
     }
 }
 
 /// Opens the log as a mount does.
-fn log_place() -> Finding {
+fn log_place() -> Diagnosis {
     match log::try_usual() {
-        Ok(()) => Finding::ok("log", "opens"),
-        Err(why) => Finding::ok("log", why)
+        Ok(()) => Diagnosis::ok("log", "opens"),
+        Err(why) => Diagnosis::ok("log", why)
             .missing("a mount in the background has no log", "warpcrypt mount --log-file FILE …"),
     }
 }

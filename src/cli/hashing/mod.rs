@@ -17,7 +17,7 @@ use super::{
 use append::Append;
 use crypto::hash::Function;
 use fuse::Reach;
-use hashing::{Known, Plain, Source, Vaulted, gpu::Gpu, list};
+use hashing::{Known, Plain, Source, Vaulted, gpu::HashGpu, list};
 use modes::Mode;
 use names::Naming;
 use output::Output;
@@ -72,12 +72,12 @@ pub fn run(args: &HashArgs) -> Outcome {
 }
 
 /// The GPU to use in addition to the CPU, or instead of it.
-fn gpu(engine: EngineArg, functions: &[Function], threads: usize) -> Outcome<Option<Gpu>> {
-    let takes = functions.iter().any(Gpu::takes);
+fn gpu(engine: EngineArg, functions: &[Function], threads: usize) -> Outcome<Option<HashGpu>> {
+    let takes = functions.iter().any(HashGpu::takes);
     match engine {
         EngineArg::Cpu => Ok(None),
-        EngineArg::Auto => Ok(takes.then(|| Gpu::later(threads))),
-        EngineArg::Gpu if takes => Gpu::open(threads).map(Some).map_err(vaults::no_gpu),
+        EngineArg::Auto => Ok(takes.then(|| HashGpu::later(threads))),
+        EngineArg::Gpu if takes => HashGpu::open(threads).map(Some).map_err(vaults::no_gpu),
         EngineArg::Gpu => Err(Failure::new(
             Code::Usage,
             "a GPU cannot hash any of these functions",
@@ -119,7 +119,7 @@ fn all<S: Source>(
     roots: &[PathBuf],
     args: &HashArgs,
     functions: &[Function],
-    gpu: Option<&Gpu>,
+    gpu: Option<&HashGpu>,
     mut mode: Mode,
     interrupt: &Interrupt,
 ) -> Outcome {

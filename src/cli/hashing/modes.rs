@@ -11,7 +11,7 @@ use crate::cli::{
     progress::Totals,
 };
 use crypto::hash::Digest;
-use hashing::{Audit, Hashed, Known, Record, Verdict};
+use hashing::{Audit, HashRecord, Hashed, Known, Verdict};
 use serde_json::{Map, Value, json};
 use std::{
     collections::HashMap,
@@ -111,7 +111,7 @@ impl Mode {
     }
 
     /// Handles the result of a file.
-    pub fn take(&mut self, record: Record, progress: &Totals) {
+    pub fn take(&mut self, record: HashRecord, progress: &Totals) {
         match record.result {
             Ok(hashed) => self.file(record.path, hashed),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

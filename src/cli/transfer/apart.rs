@@ -2,7 +2,7 @@
 //! name must neither pass for the copy of another nor be replaced by it.
 
 use super::{
-    copy::{Copy, Dirs, Level, has, inode},
+    copy::{Copy, CopyDirs, CopyLevel, has, inode},
     side::{Side, Target},
 };
 use std::{ffi::OsStr, io};
@@ -11,8 +11,8 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
     /// Fails if the target treats `name` as the same name as another one of the source, copied or not.
     pub(super) fn tell_apart(
         &self,
-        Dirs { from, to }: &Dirs<S, T>,
-        level: &mut Level,
+        CopyDirs { from, to }: &CopyDirs<S, T>,
+        level: &mut CopyLevel,
         name: &OsStr,
     ) -> io::Result<()> {
         if level.before.contains(name) {

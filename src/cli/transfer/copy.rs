@@ -6,7 +6,7 @@
 
 use super::{
     names::is_temporary,
-    report::{Problem, Report},
+    report::{Problem, TransferReport},
     side::{New, Side, Target},
 };
 use crate::cli::{
@@ -46,7 +46,7 @@ pub struct Copy<'a, S: Side, T: Target> {
     pub(super) interrupt: &'a Interrupt,
     pub(super) metadata: Metadata,
     pub(super) progress: Late,
-    pub(super) report: Report,
+    pub(super) report: TransferReport,
     /// The root directory of the copy in the target.
     pub(super) top: Rc<T::Dir>,
     /// Inodes with several names: the path of the first name in the target, and the source's attributes.
@@ -56,13 +56,13 @@ pub struct Copy<'a, S: Side, T: Target> {
 }
 
 /// A directory being copied, on both sides.
-pub(super) struct Dirs<S: Side, T: Target> {
+pub(super) struct CopyDirs<S: Side, T: Target> {
     pub from: S::Dir,
     pub to: Rc<T::Dir>,
 }
 
 /// State of a directory being copied.
-pub(super) struct Level {
+pub(super) struct CopyLevel {
     path: WalkPath,
     stat: Stat,
     /// Names that the target had before the copy, minus those found to be other spellings of source
@@ -73,7 +73,7 @@ pub(super) struct Level {
     saved: HashSet<OsString>,
 }
 
-impl<S: Side, T: Target> Climb for Dirs<S, T> {
+impl<S: Side, T: Target> Climb for CopyDirs<S, T> {
     type Mark = (<S::Dir as Climb>::Mark, <T::Dir as Climb>::Mark);
 
     fn mark(&self) -> io::Result<Self::Mark> {
@@ -81,7 +81,7 @@ impl<S: Side, T: Target> Climb for Dirs<S, T> {
     }
 
     fn above(&self, levels: usize, (from, to): &Self::Mark) -> io::Result<Self> {
-        Ok(Dirs { from: self.from.above(levels, from)?, to: Rc::new(self.to.above(levels, to)?) })
+        Ok(CopyDirs { from: self.from.above(levels, from)?, to: Rc::new(self.to.above(levels, to)?) })
     }
 }
 
@@ -90,7 +90,7 @@ pub(super) enum Due<S: Side, T: Target> {
     /// A file that needs its final name.
     File(Whole<T>),
     /// A directory that needs its attributes.
-    Dir(Box<(Dirs<S, T>, Level)>),
+    Dir(Box<(CopyDirs<S, T>, CopyLevel)>),
 }
 
 /// A file that is completely written.
@@ -105,7 +105,7 @@ pub(super) struct Whole<T: Target> {
 }
 
 /// A node being copied.
-pub(super) struct Job<'l, S: Side, T: Target> {
+pub(super) struct CopyJob<'l, S: Side, T: Target> {
     pub node: S::Node,
     pub stat: Stat,
     pub dir: &'l Rc<T::Dir>,
@@ -125,7 +125,7 @@ pub fn copy<S: Side, T: Target>(
     (target, to): (&T, &Path),
     metadata: Metadata,
     interrupt: &Interrupt,
-) -> Outcome<(Report, Outcome)> {
+) -> Outcome<(TransferReport, Outcome)> {
     let (node, stat, dir, name) = begin((source, from), (target, to))?;
     let mut copy = Copy {
         source,
@@ -133,7 +133,7 @@ pub fn copy<S: Side, T: Target>(
         interrupt,
         metadata,
         progress: Late::start(),
-        report: Report::default(),
+        report: TransferReport::default(),
         top: Rc::new(dir),
         links: HashMap::new(),
         due: Vec::new(),
@@ -198,7 +198,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
     fn single(&mut self, node: S::Node, stat: Stat, name: &OsStr) -> Outcome {
         let top = self.top.clone();
         let path = WalkPath::default().join(name);
-        let job = Job { node, stat, dir: &top, name, path: &path, before: None };
+        let job = CopyJob { node, stat, dir: &top, name, path: &path, before: None };
         let copied = self.leaf(job, &mut |_| false);
         copied.or_else(|e| self.note(&path, &e))
     }
@@ -240,11 +240,11 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
     /// Copies the node of this name; a directory is opened instead.
     fn child(
         &mut self,
-        dirs: &Dirs<S, T>,
-        level: &mut Level,
+        dirs: &CopyDirs<S, T>,
+        level: &mut CopyLevel,
         name: &OsStr,
         path: &WalkPath,
-    ) -> Outcome<Option<(Dirs<S, T>, Level)>> {
+    ) -> Outcome<Option<(CopyDirs<S, T>, CopyLevel)>> {
         if is_temporary(name) {
             return Ok(None);
         }
@@ -263,8 +263,8 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         if let Err(e) = self.tell_apart(dirs, level, name) {
             return self.note(path, &e).map(|()| None);
         }
-        let Level { before, saved, .. } = level;
-        let job = Job { node, stat, dir: &dirs.to, name, path, before: Some(before) };
+        let CopyLevel { before, saved, .. } = level;
+        let job = CopyJob { node, stat, dir: &dirs.to, name, path, before: Some(before) };
         let copied = match stat.kind {
             Kind::Dir => self.directory(&job).map(Some),
             _ => {
@@ -276,7 +276,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         copied.or_else(|e| self.note(path, &e).map(|()| None))
     }
 
-    fn directory(&mut self, job: &Job<S, T>) -> io::Result<(Dirs<S, T>, Level)> {
+    fn directory(&mut self, job: &CopyJob<S, T>) -> io::Result<(CopyDirs<S, T>, CopyLevel)> {
         if self.there(job)?.is_none() {
             self.target.make(job.dir, job.name, New::Dir)?;
             self.report.directories += 1;
@@ -293,7 +293,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         node: &S::Node,
         stat: Stat,
         to: Rc<T::Dir>,
-    ) -> io::Result<(Dirs<S, T>, Level)> {
+    ) -> io::Result<(CopyDirs<S, T>, CopyLevel)> {
         let from = self.source.enter(node)?;
         let mut names = self.source.names(&from)?;
         names.sort_unstable();
@@ -308,8 +308,8 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
             self.target.names(&to)?.into_iter().partition(|n| is_temporary(n));
         left.iter().try_for_each(|name| self.target.remove(&to, name))?;
         let level =
-            Level { path: path.clone(), stat, before, names: names.into_iter(), saved: HashSet::new() };
-        Ok((Dirs { from, to }, level))
+            CopyLevel { path: path.clone(), stat, before, names: names.into_iter(), saved: HashSet::new() };
+        Ok((CopyDirs { from, to }, level))
     }
 
     /// Makes the queued content durable, then gives the entries their names and attributes. Returns the
@@ -357,7 +357,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
     }
 
     /// Finishes a directory: makes its names durable and sets its attributes.
-    fn leave(&mut self, Dirs { from, to }: &Dirs<S, T>, level: &Level) -> Outcome {
+    fn leave(&mut self, CopyDirs { from, to }: &CopyDirs<S, T>, level: &CopyLevel) -> Outcome {
         let dressed = self.target.store_names(to).and_then(|()| {
             let (from, to) = (self.source.node_of_dir(from)?, self.target.node_of_dir(to)?);
             self.dress(&from, &level.stat, &to)

@@ -2,7 +2,7 @@
 //! is complete.
 
 use super::{
-    copy::{Copy, Due, Job, Metadata, Whole, inode},
+    copy::{Copy, CopyJob, Due, Metadata, Whole, inode},
     names::{damaged_name, temporary},
     report::Problem,
     side::{New, Side, Target},
@@ -24,7 +24,11 @@ const UNTRUSTED: &str = "metadata in the store is not authenticated; --trust-met
 
 impl<S: Side, T: Target> Copy<'_, S, T> {
     /// Copies a node other than a directory. `taken` tells whether a name for a damaged file is in use.
-    pub(super) fn leaf(&mut self, job: Job<S, T>, taken: &mut dyn FnMut(&OsStr) -> bool) -> io::Result<()> {
+    pub(super) fn leaf(
+        &mut self,
+        job: CopyJob<S, T>,
+        taken: &mut dyn FnMut(&OsStr) -> bool,
+    ) -> io::Result<()> {
         if let Some((first, stat)) = self.links.get(&inode(&job.stat)).cloned()
             // The inode number may have been reused.
             && job.stat.nlink > 1
@@ -55,7 +59,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
     }
 
     /// The attributes of the target's node of that name, if there is one.
-    pub(super) fn there(&self, job: &Job<S, T>) -> io::Result<Option<Stat>> {
+    pub(super) fn there(&self, job: &CopyJob<S, T>) -> io::Result<Option<Stat>> {
         let there = self.target.node(job.dir, job.name)?;
         let there = there.map(|node| self.target.stat(&node)).transpose()?;
         match there {
@@ -67,7 +71,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
     }
 
     /// Creates another hard link to the copy of a file.
-    fn link(&mut self, job: &Job<S, T>, first: &WalkPath) -> io::Result<()> {
+    fn link(&mut self, job: &CopyJob<S, T>, first: &WalkPath) -> io::Result<()> {
         let mut node = self.target.node_of_dir(&self.top)?;
         for name in &first.path() {
             node = self.target.node(&self.target.enter(&node)?, name)?.ok_or(Errno::NOENT)?;
@@ -84,7 +88,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
     }
 
     /// Copies a symbolic link, a FIFO, a socket or a device.
-    fn special(&mut self, job: &Job<S, T>, replaces: bool) -> io::Result<()> {
+    fn special(&mut self, job: &CopyJob<S, T>, replaces: bool) -> io::Result<()> {
         let temporary = temporary()?;
         let text;
         let new = match job.stat.kind {
@@ -104,7 +108,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
     /// Gives a new node its final name, or removes it if creating or renaming it failed.
     fn named(
         &mut self,
-        job: &Job<S, T>,
+        job: &CopyJob<S, T>,
         temporary: &OsStr,
         replaces: bool,
         made: io::Result<()>,
@@ -121,7 +125,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
     /// Copies a regular file. Returns false if it is damaged.
     fn file(
         &mut self,
-        job: &Job<S, T>,
+        job: &CopyJob<S, T>,
         replaces: bool,
         taken: &mut dyn FnMut(&OsStr) -> bool,
     ) -> io::Result<bool> {
@@ -155,7 +159,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
 
     /// Writes everything that can be read of a file. Returns what is missing, and the number of bytes
     /// written.
-    fn fill(&mut self, job: &Job<S, T>, file: &T::File) -> io::Result<(MissingRanges, u64)> {
+    fn fill(&mut self, job: &CopyJob<S, T>, file: &T::File) -> io::Result<(MissingRanges, u64)> {
         let (mut damage, mut written) = (MissingRanges::new(), 0);
         let stat = self.source.each_segment(&job.node, &mut |segment| {
             if self.interrupt.check().is_err() {

@@ -27,8 +27,8 @@ use super::{
 use copy::{Metadata, copy, failed};
 use fuse::Reach;
 use hashing::Vaulted;
-use plain::Plain;
-use report::Report;
+use plain::PlainSide;
+use report::TransferReport;
 use side::Target;
 use std::path::Path;
 use vault::OpenOptions;
@@ -75,7 +75,7 @@ fn open(vault: &Path, unlock: &UnlockArgs, reach: &mut Reach) -> Outcome<Vaulted
 }
 
 /// Prints the report and returns the outcome. Prints JSON if `command` is given.
-fn conclude(report: &Report, command: Option<&str>, done: Outcome) -> Outcome {
+fn conclude(report: &TransferReport, command: Option<&str>, done: Outcome) -> Outcome {
     let printed = print(&command.map_or_else(|| report.text(), |command| report.json(command)));
     done?;
     printed?;
@@ -84,7 +84,7 @@ fn conclude(report: &Report, command: Option<&str>, done: Outcome) -> Outcome {
 
 /// The filesystem outside the vault; fails for a path inside it. A path that does not exist yet is
 /// inside if its parent is.
-fn beside(vault: &Path, path: &Path) -> Outcome<Plain> {
+fn beside(vault: &Path, path: &Path) -> Outcome<PlainSide> {
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let real = path.canonicalize().or_else(|_| above.canonicalize());
     if let (Ok(store), Ok(real)) = (vault.canonicalize(), real)
@@ -93,5 +93,5 @@ fn beside(vault: &Path, path: &Path) -> Outcome<Plain> {
         let advice = "Name a path beside the vault.";
         return Err(Failure::new(Code::Usage, format!("{} is inside the vault", path.display()), advice));
     }
-    Plain::beside(vault).map_err(|e| Failure::io(vault.display(), &e))
+    PlainSide::beside(vault).map_err(|e| Failure::io(vault.display(), &e))
 }

@@ -1,7 +1,7 @@
 //! The filesystem as the process sees it, accessed by directory descriptors. Links are followed in the
 //! path that the user named, and nowhere below it.
 
-use super::side::{Attribute, New, Room, SYNC_EACH, Side, Target, if_there};
+use super::side::{CopiedAttribute, New, Room, SYNC_EACH, Side, Target, if_there};
 use crate::cli::mounts::{self, Mount};
 use content::{Segment, Time};
 use rustix::{
@@ -23,7 +23,7 @@ use vault::{Kind, Stat};
 const PIECE: u64 = 8 << 20;
 
 /// The filesystem as the process sees it.
-pub struct Plain {
+pub struct PlainSide {
     /// Device and inode of a vault's directory. Neither it nor a mount of the vault is entered: a vault
     /// cannot be copied into itself.
     vault: (u64, u64),
@@ -32,7 +32,7 @@ pub struct Plain {
     filesystem: OnceCell<(Filesystem, u64)>,
 }
 
-impl Plain {
+impl PlainSide {
     /// The filesystem without the directory of this vault.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Plain {
     pub fn beside(vault: &Path) -> io::Result<Self> {
         let mounts = mounts::of_vault(&vault.canonicalize()?).iter().map(Mount::device_number).collect();
         let vault = rustix::fs::stat(vault)?;
-        Ok(Plain { vault: (vault.st_dev, vault.st_ino), mounts, filesystem: OnceCell::new() })
+        Ok(PlainSide { vault: (vault.st_dev, vault.st_ino), mounts, filesystem: OnceCell::new() })
     }
 
     /// Remembers the filesystem to sync.
@@ -52,7 +52,7 @@ impl Plain {
     }
 }
 
-impl Side for Plain {
+impl Side for PlainSide {
     type Dir = StoreDir;
     type Node = Node<'static>;
 
@@ -111,7 +111,7 @@ impl Side for Plain {
         node.readlink()
     }
 
-    fn attributes(&self, node: &Self::Node) -> io::Result<Vec<Attribute>> {
+    fn attributes(&self, node: &Self::Node) -> io::Result<Vec<CopiedAttribute>> {
         let mut attributes = Vec::new();
         for name in node.list_xattr()? {
             match node.get_xattr(&name) {
@@ -163,7 +163,7 @@ fn next_data(fd: &OwnedFd, at: u64, size: u64) -> io::Result<Option<Range<u64>>>
     Ok((start < end).then_some(start..end))
 }
 
-impl Target for Plain {
+impl Target for PlainSide {
     type File = DirFile;
 
     fn make(&self, dir: &StoreDir, name: &OsStr, new: New) -> io::Result<()> {

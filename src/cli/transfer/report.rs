@@ -27,7 +27,7 @@ pub struct Problem {
 
 /// Counts and problems of a copy.
 #[derive(Default)]
-pub struct Report {
+pub struct TransferReport {
     /// Regular files copied, damaged ones included.
     pub files: u64,
     /// Directories created.
@@ -71,7 +71,7 @@ impl Problem {
     }
 }
 
-impl Report {
+impl TransferReport {
     /// Counts a property that was not kept.
     pub fn lose(&mut self, what: &str, why: String) {
         self.not_kept.entry(what.to_owned()).or_insert((0, why)).0 += 1;

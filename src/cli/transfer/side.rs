@@ -9,7 +9,7 @@ use std::{
 use vault::{Climb, Kind, Stat};
 
 /// An extended attribute: its name, and its value or the error from reading it.
-pub type Attribute = (OsString, io::Result<Vec<u8>>);
+pub type CopiedAttribute = (OsString, io::Result<Vec<u8>>);
 
 /// A tree of files.
 ///
@@ -40,7 +40,7 @@ pub trait Side {
     fn link_target(&self, node: &Self::Node) -> io::Result<OsString>;
 
     /// The extended attributes of a file or directory.
-    fn attributes(&self, node: &Self::Node) -> io::Result<Vec<Attribute>>;
+    fn attributes(&self, node: &Self::Node) -> io::Result<Vec<CopiedAttribute>>;
 
     /// Passes the segments of a regular file to `give`, in order, until it fails. Returns the attributes
     /// that belong to this content.

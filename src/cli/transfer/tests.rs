@@ -3,9 +3,9 @@
 
 use super::{
     copy::{Metadata, copy},
-    plain::Plain,
-    report::Report,
-    side::{Attribute, New, Room, Side, Target},
+    plain::PlainSide,
+    report::TransferReport,
+    side::{CopiedAttribute, New, Room, Side, Target},
 };
 use crate::cli::signals::Interrupt;
 use content::{Segment, Time};
@@ -25,7 +25,7 @@ use vault::Stat;
 const VAULT: &str = "/proc";
 
 /// A filesystem with unusual behaviour.
-struct OddPlain(Plain, Odd);
+struct OddPlain(PlainSide, Odd);
 
 /// Its peculiarities.
 #[derive(Clone, Copy, Default)]
@@ -80,7 +80,7 @@ impl Side for OddPlain {
         self.0.link_target(node)
     }
 
-    fn attributes(&self, node: &Self::Node) -> io::Result<Vec<Attribute>> {
+    fn attributes(&self, node: &Self::Node) -> io::Result<Vec<CopiedAttribute>> {
         self.0.attributes(node)
     }
 
@@ -181,12 +181,12 @@ fn tree(files: &[(&str, &str)]) -> TempDir {
 }
 
 /// Copies a tree to a case-insensitive target.
-fn copied(source: &TempDir, target: &TempDir) -> Report {
+fn copied(source: &TempDir, target: &TempDir) -> TransferReport {
     copied_oddly((source, Odd::default()), (target, Odd { folds: true, ..Odd::default() }))
 }
 
-fn copied_oddly((source, from): (&TempDir, Odd), (target, to): (&TempDir, Odd)) -> Report {
-    let plain = |odd| OddPlain(Plain::beside(Path::new(VAULT)).unwrap(), odd);
+fn copied_oddly((source, from): (&TempDir, Odd), (target, to): (&TempDir, Odd)) -> TransferReport {
+    let plain = |odd| OddPlain(PlainSide::beside(Path::new(VAULT)).unwrap(), odd);
     let interrupt = Interrupt::watch().unwrap();
     let done =
         copy((&plain(from), source.path()), (&plain(to), target.path()), Metadata::Trusted, &interrupt);
@@ -196,7 +196,7 @@ fn copied_oddly((source, from): (&TempDir, Odd), (target, to): (&TempDir, Odd)) 
 }
 
 /// The paths of all problems.
-fn problems(report: &Report) -> Vec<&str> {
+fn problems(report: &TransferReport) -> Vec<&str> {
     report.problems.iter().map(|problem| problem.path.to_str().unwrap()).collect()
 }
 

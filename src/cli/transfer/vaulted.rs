@@ -1,6 +1,6 @@
 //! An open vault as a side of a copy.
 
-use super::side::{Attribute, New, Room, SYNC_EACH, Side, Target, if_there};
+use super::side::{CopiedAttribute, New, Room, SYNC_EACH, Side, Target, if_there};
 use content::{Segment, Time};
 use hashing::{Source, Vaulted};
 use rustix::io::Errno;
@@ -87,7 +87,7 @@ impl Side for Vaulted {
         Ok(self.0.readlink(dir, name)?)
     }
 
-    fn attributes(&self, node: &VaultNode) -> io::Result<Vec<Attribute>> {
+    fn attributes(&self, node: &VaultNode) -> io::Result<Vec<CopiedAttribute>> {
         if !self.0.has_xattrs(node.named())? {
             return Ok(Vec::new());
         }

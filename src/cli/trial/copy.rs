@@ -1,6 +1,6 @@
 //! Copies a tree into a mount and later compares the two byte by byte.
 
-use super::tree::{Node, NodeKind, Tree};
+use super::tree::{NodeKind, TrialNode, TrialTree};
 use crate::cli::{
     exit::{Code, Failure, Outcome},
     signals::Interrupt,
@@ -20,7 +20,7 @@ const STEP: usize = 1 << 20;
 ///
 /// # Errors
 /// The first error of a read or write, or an interruption.
-pub fn copy(tree: &Tree, to: &Path, bar: &ProgressBar, interrupt: &Interrupt) -> Outcome {
+pub fn copy(tree: &TrialTree, to: &Path, bar: &ProgressBar, interrupt: &Interrupt) -> Outcome {
     for node in &tree.nodes {
         interrupt.check()?;
         let target = to.join(&node.path);
@@ -39,7 +39,7 @@ pub fn copy(tree: &Tree, to: &Path, bar: &ProgressBar, interrupt: &Interrupt) ->
     Ok(())
 }
 
-fn copy_file(from: &Path, to: &Path, size: u64, node: &Node, bar: &ProgressBar) -> io::Result<()> {
+fn copy_file(from: &Path, to: &Path, size: u64, node: &TrialNode, bar: &ProgressBar) -> io::Result<()> {
     let mut source = File::open(from)?.take(size);
     let mut target = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
     let mut buffer = vec![0; STEP];
@@ -54,7 +54,7 @@ fn copy_file(from: &Path, to: &Path, size: u64, node: &Node, bar: &ProgressBar) 
     dress(&target, node)
 }
 
-fn dress(file: &File, node: &Node) -> io::Result<()> {
+fn dress(file: &File, node: &TrialNode) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(node.mode))?;
     file.set_times(FileTimes::new().set_modified(node.mtime))
 }
@@ -63,7 +63,7 @@ fn dress(file: &File, node: &Node) -> io::Result<()> {
 ///
 /// # Errors
 /// The first difference or failure, or an interruption.
-pub fn compare(tree: &Tree, copy: &Path, bar: &ProgressBar, interrupt: &Interrupt) -> Outcome {
+pub fn compare(tree: &TrialTree, copy: &Path, bar: &ProgressBar, interrupt: &Interrupt) -> Outcome {
     for node in &tree.nodes {
         interrupt.check()?;
         let found = difference(&tree.root.join(&node.path), &copy.join(&node.path), node, bar)
@@ -83,7 +83,7 @@ pub fn compare(tree: &Tree, copy: &Path, bar: &ProgressBar, interrupt: &Interrup
 fn difference(
     original: &Path,
     copy: &Path,
-    node: &Node,
+    node: &TrialNode,
     bar: &ProgressBar,
 ) -> io::Result<Option<&'static str>> {
     let found = fs::symlink_metadata(copy)?;

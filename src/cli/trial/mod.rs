@@ -25,7 +25,7 @@ use std::{
 };
 use stored::{Pieces, Sight};
 use temp::TempDir;
-use tree::Tree;
+use tree::TrialTree;
 use vault::{NewPlace, Unlock};
 use zeroize::Zeroizing;
 
@@ -35,7 +35,7 @@ const SETTINGS: Settings =
 
 /// Measurements of a run.
 struct RunTimes<'a> {
-    tree: &'a Tree,
+    tree: &'a TrialTree,
     copied_in: Duration,
     compared_in: Duration,
     pieces: usize,
@@ -46,7 +46,7 @@ struct RunTimes<'a> {
 pub fn run(args: &TryArgs) -> Outcome {
     mount::fuse_available()?;
     let interrupt = Interrupt::watch()?;
-    let tree = Tree::find(args.from.as_deref(), &interrupt)?;
+    let tree = TrialTree::find(args.from.as_deref(), &interrupt)?;
     let temp = TempDir::new().map_err(|e| Failure::io("a temporary directory", &e))?;
     let [cipher, tags] = [SETTINGS.cipher.name(), SETTINGS.integrity.name()];
     say(args, &format!("A vault in {}: {cipher}, {tags}, names encrypted.", temp.path().display()));
@@ -66,7 +66,12 @@ pub fn run(args: &TryArgs) -> Outcome {
 }
 
 /// The steps between creating the temporary directory and removing it.
-fn story<'a>(args: &TryArgs, tree: &'a Tree, temp: &TempDir, interrupt: &Interrupt) -> Outcome<RunTimes<'a>> {
+fn story<'a>(
+    args: &TryArgs,
+    tree: &'a TrialTree,
+    temp: &TempDir,
+    interrupt: &Interrupt,
+) -> Outcome<RunTimes<'a>> {
     let (vault, mount) = (temp.path().join("vault"), temp.path().join("mount"));
     fs::create_dir(&mount).map_err(|e| Failure::io("the mount point", &e))?;
     let key = random_key()?;
@@ -141,7 +146,7 @@ fn say(args: &TryArgs, text: &str) {
     }
 }
 
-fn amount(tree: &Tree) -> String {
+fn amount(tree: &TrialTree) -> String {
     let links = tree.nodes.iter().filter(|n| matches!(n.kind, tree::NodeKind::Symlink(_))).count();
     let dirs = tree.nodes.len() - tree.files() - links;
     format!(
@@ -154,11 +159,11 @@ fn amount(tree: &Tree) -> String {
     )
 }
 
-fn speed(tree: &Tree, time: Duration) -> String {
+fn speed(tree: &TrialTree, time: Duration) -> String {
     format!(" in {:.1} s ({:.0} MB/s)", time.as_secs_f64(), megabytes_per_second(tree, time))
 }
 
-fn megabytes_per_second(tree: &Tree, time: Duration) -> f64 {
+fn megabytes_per_second(tree: &TrialTree, time: Duration) -> f64 {
     tree.bytes() as f64 / 1e6 / time.as_secs_f64().max(1e-9)
 }
 

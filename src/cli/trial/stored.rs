@@ -1,6 +1,6 @@
 //! The view of an attacker who has only the store: searches its names and bytes for plaintext.
 
-use super::tree::{NodeKind, Tree};
+use super::tree::{NodeKind, TrialTree};
 use crate::cli::{
     exit::{Failure, Outcome},
     signals::Interrupt,
@@ -26,8 +26,9 @@ pub struct Pieces(HashMap<u64, Vec<[u8; PIECE]>>);
 impl Pieces {
     /// Takes one sample from each of up to `PIECES` files, spread over the tree. Skips samples with few
     /// distinct bytes.
-    pub fn of(tree: &Tree) -> Pieces {
-        let big = |n: &&super::tree::Node| matches!(n.kind, NodeKind::File(size) if size >= 2 * PIECE as u64);
+    pub fn of(tree: &TrialTree) -> Pieces {
+        let big =
+            |n: &&super::tree::TrialNode| matches!(n.kind, NodeKind::File(size) if size >= 2 * PIECE as u64);
         let files: Vec<_> = tree.nodes.iter().filter(big).collect();
         let mut pieces = Pieces(HashMap::new());
         for node in files.iter().step_by(files.len() / PIECES + 1) {
@@ -89,7 +90,7 @@ pub struct Sight {
 ///
 /// # Errors
 /// If the store cannot be read, or the user interrupts.
-pub fn look(vault: &Path, tree: &Tree, pieces: &Pieces, interrupt: &Interrupt) -> Outcome<Sight> {
+pub fn look(vault: &Path, tree: &TrialTree, pieces: &Pieces, interrupt: &Interrupt) -> Outcome<Sight> {
     let names: HashSet<OsString> = tree
         .nodes
         .iter()

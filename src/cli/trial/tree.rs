@@ -32,7 +32,7 @@ pub enum NodeKind {
 
 /// A file, directory or link below the tree's root.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub struct TrialNode {
     /// Path relative to the root.
     pub path: PathBuf,
     /// Type, with size or target.
@@ -45,21 +45,21 @@ pub struct Node {
 }
 
 /// Nodes below a root, parents before children.
-pub struct Tree {
+pub struct TrialTree {
     /// Path of the originals.
     pub root: PathBuf,
     /// Everything below the root, within the limits.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<TrialNode>,
 }
 
-impl Tree {
+impl TrialTree {
     /// The named folder, or otherwise the first on this machine with many files.
     ///
     /// # Errors
     /// If there are no files to copy, or the user interrupts.
-    pub fn find(named: Option<&Path>, interrupt: &Interrupt) -> Outcome<Tree> {
+    pub fn find(named: Option<&Path>, interrupt: &Interrupt) -> Outcome<TrialTree> {
         let folders = named.map_or_else(candidates, |path| vec![path.to_owned()]);
-        let mut best: Option<Tree> = None;
+        let mut best: Option<TrialTree> = None;
         for root in folders {
             let tree = gather(root, interrupt)?;
             if best.as_ref().is_none_or(|b| tree.files() > b.files()) {
@@ -94,15 +94,15 @@ fn candidates() -> Vec<PathBuf> {
 }
 
 /// Walks breadth-first in the order of names, on one filesystem. Skips what cannot be read.
-fn gather(root: PathBuf, interrupt: &Interrupt) -> Outcome<Tree> {
+fn gather(root: PathBuf, interrupt: &Interrupt) -> Outcome<TrialTree> {
     let (mut nodes, mut files, mut bytes) = (Vec::new(), 0, 0);
-    let Ok(top) = fs::metadata(&root) else { return Ok(Tree { root, nodes }) };
+    let Ok(top) = fs::metadata(&root) else { return Ok(TrialTree { root, nodes }) };
     let mut folders = VecDeque::from([PathBuf::new()]);
     while let Some(folder) = folders.pop_front() {
         interrupt.check()?;
         for name in sorted_names(&root.join(&folder)) {
             if files == MAX_FILES {
-                return Ok(Tree { root, nodes });
+                return Ok(TrialTree { root, nodes });
             }
             let path = folder.join(name);
             let Ok(metadata) = fs::symlink_metadata(root.join(&path)) else { continue };
@@ -122,7 +122,7 @@ fn gather(root: PathBuf, interrupt: &Interrupt) -> Outcome<Tree> {
             nodes.push(node);
         }
     }
-    Ok(Tree { root, nodes })
+    Ok(TrialTree { root, nodes })
 }
 
 fn sorted_names(folder: &Path) -> Vec<std::ffi::OsString> {
@@ -132,7 +132,7 @@ fn sorted_names(folder: &Path) -> Vec<std::ffi::OsString> {
     names
 }
 
-fn node(root: &Path, path: PathBuf, metadata: &Metadata) -> Option<Node> {
+fn node(root: &Path, path: PathBuf, metadata: &Metadata) -> Option<TrialNode> {
     let full = root.join(&path);
     let (kind, owner) = if metadata.is_file() {
         fs::File::open(full).ok()?;
@@ -145,5 +145,5 @@ fn node(root: &Path, path: PathBuf, metadata: &Metadata) -> Option<Node> {
         return None;
     };
     let mode = metadata.mode() & 0o777 | owner;
-    Some(Node { path, kind, mode, mtime: metadata.modified().ok()? })
+    Some(TrialNode { path, kind, mode, mtime: metadata.modified().ok()? })
 }

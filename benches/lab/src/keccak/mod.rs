@@ -16,7 +16,7 @@ use crate::{
 };
 use crypto::{
     hash::permute_all,
-    keccak::{self, Rounds, State},
+    keccak::{self, KeccakState, Rounds},
 };
 use engine::driver::{DeviceMemory, Module};
 use opencl::OpenCl;
@@ -193,7 +193,7 @@ impl<'a> Device<'a> {
 
 /// Permutes one state on the CPU.
 fn permute(bytes: &mut [u8; STATE]) {
-    let mut state: State = [0; 25];
+    let mut state: KeccakState = [0; 25];
     let lanes = bytes.as_chunks_mut::<8>().0;
     state.iter_mut().zip(&*lanes).for_each(|(lane, bytes)| *lane = u64::from_le_bytes(*bytes));
     keccak::permute(&mut state, Rounds::TwentyFour);
@@ -203,7 +203,7 @@ fn permute(bytes: &mut [u8; STATE]) {
 fn cpu(bench: &Bench, threads: usize, count: usize, units: f64) -> Outcome<Option<Spread>> {
     bench.next(&format!("CPU, {threads} threads, {count} states"))?;
     let count = count.min(100_000);
-    let states: Vec<State> = vec![[0x5a; 25]; count];
+    let states: Vec<KeccakState> = vec![[0x5a; 25]; count];
     Ok(bench.cpu(threads, (states, 1), units * count as f64, &permute_all))
 }
 

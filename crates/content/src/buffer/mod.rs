@@ -18,7 +18,7 @@ use std::{
 };
 
 pub(super) use extent::{Extent, is_border};
-pub(super) use plain::Plain;
+pub(super) use plain::PlainBuffer;
 pub use shared::Buffered;
 pub(super) use shared::Share;
 
@@ -29,7 +29,7 @@ const STREAM: u64 = if cfg!(any(test, feature = "testing")) { 4 } else { 64 };
 
 /// The write-back buffer of a file. A chunk is in at most one place in it.
 pub(crate) struct WriteBuffer {
-    chunks: BTreeMap<u64, Plain>,
+    chunks: BTreeMap<u64, PlainBuffer>,
     /// Oldest first. Their ranges do not overlap.
     extents: Vec<Extent>,
     streamed: Option<Streamed>,
@@ -248,7 +248,7 @@ impl WriteBuffer {
 
     /// Removes and returns an individually buffered chunk. Its memory is returned with the `Share` of its
     /// write.
-    pub(crate) fn take_single(&mut self, index: u64) -> Option<Plain> {
+    pub(crate) fn take_single(&mut self, index: u64) -> Option<PlainBuffer> {
         let plain = self.chunks.remove(&index)?;
         self.total.single.fetch_sub(1, Ordering::Relaxed);
         Some(plain)

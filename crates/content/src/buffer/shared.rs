@@ -1,6 +1,6 @@
 //! Counters over the write buffers of all files of a vault, and spare memory for their chunks.
 
-use super::plain::Plain;
+use super::plain::PlainBuffer;
 use crypto::chunk::CHUNK;
 use parking_lot::Mutex;
 use std::sync::{
@@ -19,7 +19,7 @@ pub struct Buffered {
     pub streams: AtomicUsize,
     /// Spare memory of chunks no longer buffered. Allocating new memory costs more than the work done in
     /// it.
-    spare: Mutex<Vec<Plain>>,
+    spare: Mutex<Vec<PlainBuffer>>,
     /// Limit for spare and individually buffered chunks together.
     kept: usize,
 }
@@ -31,20 +31,20 @@ impl Buffered {
     }
 
     /// Memory for a chunk. Its content is unspecified.
-    pub(super) fn memory(&self) -> Plain {
+    pub(super) fn memory(&self) -> PlainBuffer {
         let spare = self.spare.lock().pop();
         self.single.fetch_add(1, Ordering::Relaxed);
-        spare.unwrap_or_else(Plain::zeros)
+        spare.unwrap_or_else(PlainBuffer::zeros)
     }
 
     /// Takes back the memory of a chunk.
-    pub(super) fn take_back(&self, memory: Plain) {
+    pub(super) fn take_back(&self, memory: PlainBuffer) {
         self.single.fetch_sub(1, Ordering::Relaxed);
         self.keep([memory]);
     }
 
     /// Keeps memory of chunks that are no longer counted, up to the limit.
-    fn keep(&self, memory: impl IntoIterator<Item = Plain>) {
+    fn keep(&self, memory: impl IntoIterator<Item = PlainBuffer>) {
         let room = self.kept.saturating_sub(self.single.load(Ordering::Relaxed));
         let mut spare = self.spare.lock();
         let more = room.saturating_sub(spare.len());
@@ -75,7 +75,7 @@ impl Share {
     }
 
     /// Takes back the memory of chunks that were copied to a batch.
-    pub(crate) fn keep(&self, memory: Vec<Plain>) {
+    pub(crate) fn keep(&self, memory: Vec<PlainBuffer>) {
         self.total.keep(memory);
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::{
     Durability, File, Result,
-    in_flight::{Assigned, Ended, InFlight, Outcome, Plan, Sealed, Stage, jobs},
-    record::{Identity, NewRecord, OnDisk},
+    in_flight::{Assigned, Ended, InFlight, Plan, SealedWrite, Stage, WriteOutcome, jobs},
+    record::{FileIdentity, NewRecord, OnDisk},
     rules::{Rule, holds},
     state::State,
     tree::{encode_entries, read_entries},
@@ -21,11 +21,11 @@ impl File {
     /// Assigns the slots of a sealed write, which must be the first one.
     pub(super) fn assign(&self, st: &mut State, write: &InFlight, stage: &mut Stage) {
         *stage = match stage.take() {
-            Stage::Sealed(Sealed { payload }) => match self.plan(st, write, &payload.batches) {
+            Stage::Sealed(SealedWrite { payload }) => match self.plan(st, write, &payload.batches) {
                 Ok(plan) => Stage::Assigned(Assigned { payload, plan }),
                 Err(e) => {
                     st.stored.tree.take_back();
-                    Stage::Ended(Ended { payload, outcome: Outcome::Refused(e) })
+                    Stage::Ended(Ended { payload, outcome: WriteOutcome::Refused(e) })
                 }
             },
             other => other,
@@ -114,7 +114,7 @@ impl File {
     pub(crate) fn load_groups(
         &self,
         st: &mut State,
-        identity: &Identity,
+        identity: &FileIdentity,
         size: u64,
         chunks: impl Iterator<Item = u64>,
     ) -> Result<BTreeSet<u64>> {
@@ -160,7 +160,7 @@ fn data_slots(write: &InFlight, batches: &[Batch]) -> Vec<(u64, Slot)> {
 }
 
 /// Slots of the holes.
-fn hole_slots(identity: &Identity, write: &InFlight) -> Vec<(u64, Slot)> {
+fn hole_slots(identity: &FileIdentity, write: &InFlight) -> Vec<(u64, Slot)> {
     let slot = |index: &u64| {
         let id = ChunkId { index: *index, epoch: write.epoch, nonce: [0; 10] };
         (*index, Slot { nonce: id.nonce, epoch: id.epoch, tag: identity.keys.chunk.hole_tag(&id) })

@@ -4,7 +4,7 @@ use super::assign::set_slots;
 use crate::{
     File, Result,
     damage::damaged_chunk,
-    record::Identity,
+    record::FileIdentity,
     rules::{Rule, holds},
     state::State,
 };
@@ -66,7 +66,7 @@ impl File {
     fn write_cut(
         &self,
         st: &mut State,
-        identity: &Identity,
+        identity: &FileIdentity,
         size: u64,
         previous: Version,
         shortened: Option<(u64, Slot)>,
@@ -108,7 +108,7 @@ impl File {
 
     /// The slot for the first part of a chunk's ciphertext, which is verified first. The nonce stays the
     /// same, so no keystream is used for another plaintext.
-    fn retag(&self, st: &State, identity: &Identity, index: u64, new: Slot, size: u64) -> Result<Slot> {
+    fn retag(&self, st: &State, identity: &FileIdentity, index: u64, new: Slot, size: u64) -> Result<Slot> {
         let old = st.stored.tree.slot(index)?.unwrap_or(new);
         let mut bytes = vec![0; layout::chunk_len(st.stored.tree.size(), index)];
         self.read_ciphertext(index, &mut bytes)?;

@@ -2,7 +2,7 @@
 
 use crate::{
     File, Result,
-    buffer::{Plain, Share},
+    buffer::{PlainBuffer, Share},
     chunk_range::ChunkRange,
     in_flight::{InFlight, Loaded, Payload, Stage},
     rules::{Rule, holds},
@@ -31,7 +31,7 @@ struct Taken {
     input: Buffer,
     output: Buffer,
     /// Chunks still to be copied to the input: all of them, or none.
-    singles: Vec<Plain>,
+    singles: Vec<PlainBuffer>,
 }
 
 impl Changed {
@@ -137,7 +137,7 @@ impl File {
     /// Takes the individually buffered chunks among these, and a pair of buffers for them.
     fn take_singles(&self, st: &mut State, chunks: &[u64]) -> Option<Taken> {
         let take = |index: &u64| Some((*index, st.dirty.buffer.take_single(*index)?));
-        let (indices, singles): (Vec<u64>, Vec<Plain>) = chunks.iter().filter_map(take).unzip();
+        let (indices, singles): (Vec<u64>, Vec<PlainBuffer>) = chunks.iter().filter_map(take).unzip();
         if singles.is_empty() {
             return None;
         }

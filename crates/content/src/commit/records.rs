@@ -2,7 +2,7 @@
 
 use crate::{
     Error, File, Result, Time,
-    record::{Identity, NewRecord},
+    record::{FileIdentity, NewRecord},
     rules::{Rule, holds},
     state::{Fault, State, wrong_length},
     tree::Source,
@@ -22,7 +22,7 @@ pub(crate) enum SyncKind {
 
 impl File {
     /// Store and keys from which the file's tree is loaded and verified.
-    pub(crate) fn source<'a>(&'a self, identity: &'a Identity) -> Source<'a> {
+    pub(crate) fn source<'a>(&'a self, identity: &'a FileIdentity) -> Source<'a> {
         Source { store: &*self.store, keys: &identity.keys }
     }
 
@@ -30,20 +30,20 @@ impl File {
     ///
     /// # Errors
     /// If the system has no random numbers.
-    pub(crate) fn identity_or_new(&self, st: &mut State) -> Result<Arc<Identity>> {
+    pub(crate) fn identity_or_new(&self, st: &mut State) -> Result<Arc<FileIdentity>> {
         if let Some(identity) = &st.stored.identity {
             return Ok(identity.clone());
         }
         let mut salt = [0; 32];
         random::fill(&mut salt)?;
         let keys = &self.context.keys;
-        let identity = st.stored.identity.insert(Identity::new(|| keys.of_new(salt)));
+        let identity = st.stored.identity.insert(FileIdentity::new(|| keys.of_new(salt)));
         Ok(identity.clone())
     }
 
     /// The keys for a salt; `None` if the vault does not have those of its generation.
-    pub(crate) fn derive(&self, id: KeyId) -> Option<Arc<Identity>> {
-        self.context.keys.of_file(id).map(Identity::new)
+    pub(crate) fn derive(&self, id: KeyId) -> Option<Arc<FileIdentity>> {
+        self.context.keys.of_file(id).map(FileIdentity::new)
     }
 
     /// Begins a change of the file: assigns a new content id, and writes a recovery that could not be
@@ -99,7 +99,7 @@ impl File {
     pub(crate) fn encode_record(
         &self,
         st: &mut State,
-        identity: &Identity,
+        identity: &FileIdentity,
         target: Version,
         claim: Claim,
     ) -> NewRecord {
@@ -124,7 +124,7 @@ impl File {
 
     /// W2: allocates an epoch for a version to be written over the base. If the newest record may be
     /// clean, first makes a dirty one durable. No slot may be written before that.
-    pub(super) fn begin_epoch(&self, st: &mut State, identity: &Identity) -> Result<u64> {
+    pub(super) fn begin_epoch(&self, st: &mut State, identity: &FileIdentity) -> Result<u64> {
         if st.stored.records.on_disk.may_be_clean() {
             let epoch = st.stored.next_epoch()?;
             let target = Version { epoch, ..st.stored.base };

@@ -1,6 +1,6 @@
 //! Loaded to sealed: encrypts the chunks and computes their tags.
 
-use crate::in_flight::{Ended, Loaded, Outcome, Sealed, Stage};
+use crate::in_flight::{Ended, Loaded, SealedWrite, Stage, WriteOutcome};
 use engine::{Batch, Router};
 use metrics::Activity;
 
@@ -22,8 +22,8 @@ impl Loaded {
             metrics::measure(Activity::Batch, bytes, || router.run(batch))
         };
         match payload.batches.iter_mut().try_for_each(run) {
-            Ok(()) => Stage::Sealed(Sealed { payload }),
-            Err(e) => Stage::Ended(Ended { payload, outcome: Outcome::Refused(e.into()) }),
+            Ok(()) => Stage::Sealed(SealedWrite { payload }),
+            Err(e) => Stage::Ended(Ended { payload, outcome: WriteOutcome::Refused(e.into()) }),
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::{
     Error, File, Result,
-    buffer::Plain,
-    in_flight::{Ended, InFlight, Outcome, Payload, Plan, Stage, jobs},
+    buffer::PlainBuffer,
+    in_flight::{Ended, InFlight, Payload, Plan, Stage, WriteOutcome, jobs},
     rules::{Rule, holds},
     state::{Fault, State, Unfinished},
 };
@@ -44,26 +44,26 @@ impl File {
         &self,
         st: &mut State,
         write: &InFlight,
-        outcome: Outcome,
+        outcome: WriteOutcome,
         batches: &[Batch],
     ) -> Result<()> {
         match outcome {
-            Outcome::Stored(plan) => {
+            WriteOutcome::Stored(plan) => {
                 let freed = accept(st, plan, write);
                 self.free_holes(st, &freed, write);
                 Ok(())
             }
-            Outcome::Refused(e) => Err(e),
-            Outcome::Failed(plan, e) => {
+            WriteOutcome::Refused(e) => Err(e),
+            WriteOutcome::Failed(plan, e) => {
                 st.stored.undo(plan.groups);
                 Err(e)
             }
-            Outcome::SyncFailed(plan, e) => {
+            WriteOutcome::SyncFailed(plan, e) => {
                 st.stored.undo(plan.groups);
                 st.fault = Some(Fault::SyncFailed);
                 Err(e)
             }
-            Outcome::Unfinished(plan, e) => {
+            WriteOutcome::Unfinished(plan, e) => {
                 accept(st, plan, write);
                 st.dirty.unfinished = jobs(batches).map(unfinished).collect();
                 Err(e)
@@ -125,7 +125,7 @@ fn unfinished((batch, job): (&Batch, &ChunkJob)) -> Unfinished {
 fn give_back(st: &mut State, batches: &[Batch]) {
     for (batch, job) in jobs(batches) {
         if !st.dirty.buffer.holds(job.id.index) || !holds(Rule::KeepNewer) {
-            let mut plain = Plain::zeros();
+            let mut plain = PlainBuffer::zeros();
             plain[..job.len].copy_from_slice(&batch.input[job.offset..][..job.len]);
             st.dirty.buffer.insert(job.id.index, &plain);
         }

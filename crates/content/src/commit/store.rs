@@ -6,7 +6,7 @@
 use super::writes::Writes;
 use crate::{
     File,
-    in_flight::{Assigned, Ended, Outcome, Payload, Plan, Stage},
+    in_flight::{Assigned, Ended, Payload, Plan, Stage, WriteOutcome},
     rules::{Rule, holds},
 };
 use engine::ChunkJob;
@@ -30,10 +30,10 @@ impl File {
         *stage = match stage.take() {
             Stage::Assigned(Assigned { payload, plan }) => {
                 let outcome = match self.store_version(&plan, &payload) {
-                    Ok(()) => Outcome::Stored(plan),
-                    Err(StoreError::Slots(e)) => Outcome::Failed(plan, e.into()),
-                    Err(StoreError::Sync(e)) => Outcome::SyncFailed(plan, e.into()),
-                    Err(StoreError::Data(e)) => Outcome::Unfinished(plan, e.into()),
+                    Ok(()) => WriteOutcome::Stored(plan),
+                    Err(StoreError::Slots(e)) => WriteOutcome::Failed(plan, e.into()),
+                    Err(StoreError::Sync(e)) => WriteOutcome::SyncFailed(plan, e.into()),
+                    Err(StoreError::Data(e)) => WriteOutcome::Unfinished(plan, e.into()),
                 };
                 Stage::Ended(Ended { payload, outcome })
             }

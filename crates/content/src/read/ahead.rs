@@ -69,7 +69,7 @@ impl ReadStream {
 
 /// Result of recording a request.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct FoundWindow {
     /// The windows that hold parts of it.
     pub(crate) windows: Vec<Arc<Window>>,
     /// New windows, to be opened in the background.
@@ -138,7 +138,7 @@ impl Ahead {
     }
 
     /// Records a request for bytes of a file of `size` bytes with this content id.
-    pub(crate) fn note(&mut self, bytes: Range<u64>, size: u64, content: u64) -> Found {
+    pub(crate) fn note(&mut self, bytes: Range<u64>, size: u64, content: u64) -> FoundWindow {
         if self.content != content && holds(Rule::SameContent) {
             self.windows.clear();
             self.streams.iter_mut().for_each(|s| (s.reach, s.edge) = (FIRST_REACH, None));
@@ -158,7 +158,7 @@ impl Ahead {
         self.drop_ended(size);
         let begun = steps.map_or_else(Vec::new, |number| self.plan(number, &bytes, size));
         self.used_at = Instant::now();
-        Found { windows, begun }
+        FoundWindow { windows, begun }
     }
 
     /// Drops all windows and readers if the file is idle. Returns whether it is.

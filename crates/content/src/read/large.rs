@@ -5,7 +5,7 @@ use crate::{
     Error, File, Result,
     chunk_range::ChunkRange,
     damage::damaged_chunk,
-    record::Identity,
+    record::FileIdentity,
     rules::{Rule, holds},
     state::State,
     sync::RwLockReadGuard,
@@ -61,7 +61,7 @@ struct FoundRange<'a> {
     version: u64,
     parts: Parts,
     /// Keys for the stored chunks; `None` if there are none.
-    identity: Option<Arc<Identity>>,
+    identity: Option<Arc<FileIdentity>>,
     /// The file's lock, if it is held until everything is read.
     _held: Option<RwLockReadGuard<'a, State>>,
 }
@@ -205,7 +205,7 @@ impl File {
     /// `copied`: offsets of chunks that are plaintext already.
     fn open_batch(
         &self,
-        identity: &Identity,
+        identity: &FileIdentity,
         jobs: Vec<ChunkJob>,
         input: Buffer,
         output: Buffer,

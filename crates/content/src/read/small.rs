@@ -3,7 +3,7 @@
 
 use crate::{
     File, Result,
-    buffer::Plain,
+    buffer::PlainBuffer,
     chunk_range::{ChunkPart, parts},
     damage::damaged_chunk,
     state::State,
@@ -17,7 +17,7 @@ use metrics::Activity;
 use std::{io::IoSliceMut, ops::Range};
 
 /// A chunk in the store, and the part of it that is wanted.
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedChunk<'a> {
     pub(super) index: u64,
     pub(super) slot: Slot,
     /// Start of the part within the chunk.
@@ -26,7 +26,7 @@ pub(super) struct Wanted<'a> {
     pub(super) out: &'a mut [u8],
 }
 
-impl Wanted<'_> {
+impl WantedChunk<'_> {
     fn part(&self) -> Range<usize> {
         self.start..self.start + self.out.len()
     }
@@ -49,7 +49,7 @@ impl File {
         st: &State,
         offset: u64,
         out: &'a mut [u8],
-        wanted: &mut Vec<Wanted<'a>>,
+        wanted: &mut Vec<WantedChunk<'a>>,
     ) -> Result<()> {
         let mut rest = out;
         for ChunkPart { index, start, out } in parts(offset, rest.len()) {
@@ -58,7 +58,7 @@ impl File {
             if let Some(plain) = st.dirty.buffer.get(index) {
                 out.copy_from_slice(&plain[start..][..out.len()]);
             } else if let Some(slot) = self.stored_slot(st, index)? {
-                wanted.push(Wanted { index, slot, start, out });
+                wanted.push(WantedChunk { index, slot, start, out });
             } else {
                 out.fill(0);
             }
@@ -67,7 +67,7 @@ impl File {
     }
 
     /// Opens chunks of the flushed version.
-    pub(super) fn decrypt_wanted(&self, st: &State, wanted: &mut [Wanted]) -> Result<()> {
+    pub(super) fn decrypt_wanted(&self, st: &State, wanted: &mut [WantedChunk]) -> Result<()> {
         match &st.stored.identity {
             Some(identity) if !wanted.is_empty() => {
                 self.decrypt_chunks(st.stored.tree.size(), &identity.keys.chunk, wanted)
@@ -81,12 +81,12 @@ impl File {
     /// # Errors
     /// `Damaged` if one of them does not authenticate; no plaintext is returned then. Otherwise the
     /// store's.
-    fn decrypt_chunks(&self, size: u64, keys: &ChunkKeys, wanted: &mut [Wanted]) -> Result<()> {
+    fn decrypt_chunks(&self, size: u64, keys: &ChunkKeys, wanted: &mut [WantedChunk]) -> Result<()> {
         // Chunks that are wanted only in part are opened in separate buffers. Bytes past a chunk's end
         // are zeros, in case the last chunk has grown.
-        let len = |one: &Wanted| layout::chunk_len(size, one.index);
-        let mut aside: Vec<Option<Plain>> =
-            wanted.iter().map(|one| (one.part() != (0..len(one))).then(Plain::zeros)).collect();
+        let len = |one: &WantedChunk| layout::chunk_len(size, one.index);
+        let mut aside: Vec<Option<PlainBuffer>> =
+            wanted.iter().map(|one| (one.part() != (0..len(one))).then(PlainBuffer::zeros)).collect();
         let mut chunks: Vec<Opened> = wanted
             .iter_mut()
             .zip(&mut aside)

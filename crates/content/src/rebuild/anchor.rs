@@ -1,6 +1,6 @@
 //! Identifies a damaged file: the salt of its keys, and the record that still authenticates.
 
-use super::{File, Identity, entries_below};
+use super::{File, FileIdentity, entries_below};
 use crate::Result;
 use format::{
     entry::{EPOCH_LIMIT, Entry},
@@ -14,8 +14,8 @@ use std::sync::Arc;
 const SALT_AT: usize = 24;
 
 /// Facts established about a damaged file.
-pub(super) struct Anchor {
-    pub(super) identity: Arc<Identity>,
+pub(super) struct RebuildAnchor {
+    pub(super) identity: Arc<FileIdentity>,
     /// The largest sequence number of its records.
     pub(super) sequence: u64,
     /// Size of the plaintext in bytes.
@@ -30,7 +30,7 @@ pub(super) struct Anchor {
 
 impl File {
     /// Evaluates the records; `None` if no key of this vault fits.
-    pub(super) fn anchor(&self) -> Result<Option<Anchor>> {
+    pub(super) fn anchor(&self) -> Result<Option<RebuildAnchor>> {
         let mut header = [0; 2 * RECORD];
         self.store.read_at(&mut header, 0)?;
         let sectors = header.as_chunks::<RECORD>().0;
@@ -42,7 +42,7 @@ impl File {
             if alone || self.any_chunk_is_of(&identity)? {
                 let whole = sectors.iter().all(|sector| self.authentic(sector).is_some());
                 let recorded = record.base().is_none() && sectors[0] == sectors[1];
-                return Ok(Some(Anchor { recorded, ..self.anchored(identity, record, whole)? }));
+                return Ok(Some(RebuildAnchor { recorded, ..self.anchored(identity, record, whole)? }));
             }
         }
         self.by_salt(sectors)
@@ -56,7 +56,7 @@ impl File {
 
     /// Evaluates an authentic record. If the other sector is damaged, it may have been the newer one, so
     /// the slots are checked.
-    fn anchored(&self, identity: Arc<Identity>, record: &Record, whole: bool) -> Result<Anchor> {
+    fn anchored(&self, identity: Arc<FileIdentity>, record: &Record, whole: bool) -> Result<RebuildAnchor> {
         let Record { sequence, target, .. } = *record;
         let base = record.base();
         let clean = base.is_none();
@@ -68,20 +68,27 @@ impl File {
         let proven = clean && size == target.size;
         let epoch = if whole { record.limit() } else { EPOCH_LIMIT - 1 };
         let epoch = if proven { target.epoch } else { epoch };
-        Ok(Anchor { identity, sequence, size, epoch, root: proven.then_some(target.root), recorded: false })
+        Ok(RebuildAnchor {
+            identity,
+            sequence,
+            size,
+            epoch,
+            root: proven.then_some(target.root),
+            recorded: false,
+        })
     }
 
     /// Uses the salt of a record that does not authenticate, if a chunk verifies under it.
-    fn by_salt(&self, sectors: &[[u8; RECORD]]) -> Result<Option<Anchor>> {
+    fn by_salt(&self, sectors: &[[u8; RECORD]]) -> Result<Option<RebuildAnchor>> {
         for sector in sectors {
             let Some((salt, _)) = sector[SALT_AT..].split_first_chunk() else { continue };
             for derive in self.context.keys.any_of(*salt) {
-                let identity = Identity::new(derive);
+                let identity = FileIdentity::new(derive);
                 // A holder of the former key could have written the chunk.
                 if !self.context.keys.are_former(&identity.id) && self.any_chunk_is_of(&identity)? {
                     let size = layout::plain_size(self.store.len()?);
                     let epoch = EPOCH_LIMIT - 1;
-                    return Ok(Some(Anchor {
+                    return Ok(Some(RebuildAnchor {
                         identity,
                         sequence: 0,
                         size,
@@ -95,7 +102,7 @@ impl File {
         Ok(None)
     }
 
-    fn any_chunk_is_of(&self, identity: &Identity) -> Result<bool> {
+    fn any_chunk_is_of(&self, identity: &FileIdentity) -> Result<bool> {
         let size = layout::plain_size(self.store.len()?);
         let mut found = false;
         self.each_group(layout::groups(size), |group, raw| {

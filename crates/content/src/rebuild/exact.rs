@@ -1,7 +1,7 @@
 //! Repair of a file whose entries give the root of its record. Only node pages, leftover slots, the other
 //! record or the length can then be wrong.
 
-use super::{Anchor, File, Identity, Patches, RebuildPlan, Rebuilt, entries_below, patch_group};
+use super::{File, FileIdentity, Patches, RebuildAnchor, RebuildPlan, Rebuilt, entries_below, patch_group};
 use crate::{Result, tree::RootBuilder};
 use format::{
     layout,
@@ -11,7 +11,7 @@ use format::{
 
 impl File {
     /// A plan that keeps everything; `None` if the entries do not give the root.
-    pub(super) fn exact(&self, anchor: &Anchor) -> Result<Option<RebuildPlan>> {
+    pub(super) fn exact(&self, anchor: &RebuildAnchor) -> Result<Option<RebuildPlan>> {
         let Some(root) = anchor.root else { return Ok(None) };
         let (given, entries, nodes) = self.collect(&anchor.identity, anchor.size, anchor.epoch)?;
         if given != root {
@@ -22,12 +22,12 @@ impl File {
     }
 
     /// The root over the newest slots up to `epoch`.
-    pub(super) fn root(&self, identity: &Identity, size: u64, epoch: u64) -> Result<Digest> {
+    pub(super) fn root(&self, identity: &FileIdentity, size: u64, epoch: u64) -> Result<Digest> {
         Ok(self.collect(identity, size, epoch)?.0)
     }
 
     /// The root, and the entries and node pages that differ from the stored ones.
-    fn collect(&self, identity: &Identity, size: u64, epoch: u64) -> Result<(Digest, Patches, Patches)> {
+    fn collect(&self, identity: &FileIdentity, size: u64, epoch: u64) -> Result<(Digest, Patches, Patches)> {
         let mut root = RootBuilder::new(&identity.keys, size);
         let (mut patches, mut nodes) = (Vec::new(), Vec::new());
         let mut sink = |level, k, children: &[Digest; layout::FANOUT as usize]| {

@@ -12,9 +12,9 @@ mod anchor;
 mod exact;
 mod salvage;
 
-use super::{Context, File, record::Identity, tree::decode_entries};
+use super::{Context, File, record::FileIdentity, tree::decode_entries};
 use crate::{Error, Result};
-use anchor::Anchor;
+use anchor::RebuildAnchor;
 use format::{
     entry::{ENTRY, Entry, Slot},
     layout,
@@ -84,7 +84,7 @@ impl File {
     /// Carries out a plan: writes entries and length, then the record in both sectors, then the node
     /// pages. Until the record is written, only the old node pages prove which chunks are holes. From
     /// then on, the new ones follow from the entries.
-    fn put_plan(&self, anchor: &Anchor, plan: &RebuildPlan, length: u64) -> Result<()> {
+    fn put_plan(&self, anchor: &RebuildAnchor, plan: &RebuildPlan, length: u64) -> Result<()> {
         let done = plan.entries.is_empty() && plan.nodes.is_empty() && self.store.len()? == length;
         if anchor.recorded && done {
             return Ok(());
@@ -95,7 +95,7 @@ impl File {
             self.store.set_len(length)?;
         }
         self.store.sync_data()?;
-        let Identity { id, keys } = &*anchor.identity;
+        let FileIdentity { id, keys } = &*anchor.identity;
         let record =
             Record { sequence: anchor.sequence + 1, key: *id, target: plan.version, claim: Claim::Clean }
                 .encode(&keys.record);

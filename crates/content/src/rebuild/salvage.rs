@@ -5,7 +5,7 @@
 //! that a chunk was a hole. Without one, the chunk is marked as lost, so that reads never return zeros
 //! that nobody wrote.
 
-use super::{Anchor, File, Patches, RebuildPlan, Rebuilt, entries_below, patch_group};
+use super::{File, Patches, RebuildAnchor, RebuildPlan, Rebuilt, entries_below, patch_group};
 use crate::{Damage, Result, tree::read_entries};
 use format::{
     entry::{Entry, Slot},
@@ -26,7 +26,7 @@ type PlacedSlot = (usize, Slot);
 
 struct Salvage<'a> {
     file: &'a File,
-    anchor: &'a Anchor,
+    anchor: &'a RebuildAnchor,
     entries: Patches,
     nodes: Patches,
     /// Ranges of groups that are proven to be holes, in order.
@@ -40,7 +40,7 @@ impl File {
     ///
     /// # Errors
     /// `Damaged` if too many chunks would have to be marked as lost.
-    pub(super) fn salvage(&self, anchor: &Anchor) -> Result<RebuildPlan> {
+    pub(super) fn salvage(&self, anchor: &RebuildAnchor) -> Result<RebuildPlan> {
         let (entries, nodes, holes) = Default::default();
         let mut salvage = Salvage { file: self, anchor, entries, nodes, holes, newest: 1 };
         let root = salvage.digest(layout::levels(layout::groups(anchor.size)), 0, anchor.root)?;
@@ -131,7 +131,7 @@ impl Salvage<'_> {
 
     /// The newest slot of each chunk under which its data verifies.
     fn stored(&self, group: u64, entries: &[Entry]) -> Result<Vec<Option<PlacedSlot>>> {
-        let Anchor { identity, size, epoch, .. } = self.anchor;
+        let RebuildAnchor { identity, size, epoch, .. } = self.anchor;
         let mut all = Vec::with_capacity(entries.len());
         for (index, entry) in (layout::first_chunk(group)..).zip(entries) {
             let mut best: Option<PlacedSlot> = None;

@@ -7,7 +7,7 @@
 use super::{DirtyFile, File, Proven, indexed};
 use crate::{
     Damage, Result,
-    record::Identity,
+    record::FileIdentity,
     rules::{Rule, holds},
     tree::{Recovered, read_entries},
 };
@@ -61,7 +61,7 @@ impl File {
     /// erased.
     pub(super) fn resume(
         &self,
-        identity: &Identity,
+        identity: &FileIdentity,
         target: &Version,
         recovery: &Recovery,
     ) -> Result<Recovered> {

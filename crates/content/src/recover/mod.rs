@@ -13,9 +13,9 @@ mod redo;
 use super::{
     Context, File,
     bound::Bound,
-    record::{Identity, OnDisk, Records},
+    record::{FileIdentity, OnDisk, Records},
     state::{Fault, State},
-    tree::{NodePage, Recovered, RootBuilder, Sink, Tree, decode_entries, read_entries},
+    tree::{EntryTree, NodePage, Recovered, RootBuilder, Sink, decode_entries, read_entries},
 };
 use crate::{Damage, Error, Result, Time};
 use format::{
@@ -36,7 +36,7 @@ const NOT_LISTED: &str = "is of the vault's former key, and not as it was when `
 
 /// A dirty file: its identity, and the versions that its newest record names.
 struct DirtyFile {
-    identity: Arc<Identity>,
+    identity: Arc<FileIdentity>,
     /// Newest first; the last one is the base.
     versions: Vec<Version>,
     base: Version,
@@ -44,7 +44,7 @@ struct DirtyFile {
 
 /// The newest record and the index of its sector.
 struct NewestRecord {
-    identity: Arc<Identity>,
+    identity: Arc<FileIdentity>,
     place: usize,
     newest: Record,
 }
@@ -168,7 +168,7 @@ impl File {
     fn load_clean(
         &self,
         st: &mut State,
-        identity: Arc<Identity>,
+        identity: Arc<FileIdentity>,
         records: Records,
         version: Version,
         stored: u64,
@@ -203,7 +203,7 @@ impl File {
     fn recover(
         &self,
         st: &mut State,
-        identity: Arc<Identity>,
+        identity: Arc<FileIdentity>,
         records: Records,
         newest: u64,
         recovered: Recovered,
@@ -229,7 +229,7 @@ impl File {
         }
         let version = Version { epoch, size: recovered.size, root };
         *st = State::clean(Some(identity), records, version, &self.context);
-        st.stored.tree = Tree::recovered(&version, recovered.clone(), nodes, &self.context.slots);
+        st.stored.tree = EntryTree::recovered(&version, recovered.clone(), nodes, &self.context.slots);
         st.times.mtime = Some(Time { seconds, nanoseconds });
         if !self.may_write() {
             return Ok(());
@@ -248,7 +248,12 @@ impl File {
 
     /// Passes each node page of the recovered version that is not all holes to `sink`, and returns the
     /// root.
-    fn each_node(&self, identity: &Identity, recovered: &Recovered, sink: &mut impl Sink) -> Result<Digest> {
+    fn each_node(
+        &self,
+        identity: &FileIdentity,
+        recovered: &Recovered,
+        sink: &mut impl Sink,
+    ) -> Result<Digest> {
         let mut root = RootBuilder::new(&identity.keys, recovered.size);
         self.each_group(layout::groups(recovered.size), |group, raw| {
             let entries = indexed(group, raw).map(|(index, entry)| recovered.current(index, &entry));

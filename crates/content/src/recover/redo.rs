@@ -5,9 +5,9 @@
 use super::{File, State, indexed};
 use crate::{
     Damage, Result,
-    record::Identity,
+    record::FileIdentity,
     rules::{Rule, holds},
-    tree::{Recovered, Tree},
+    tree::{EntryTree, Recovered},
 };
 use format::{
     entry::{ENTRY, Entry},
@@ -56,7 +56,7 @@ impl File {
         self.write_exact(st, &identity, recovered)?;
         self.sync_store(st)?;
         // R6
-        st.stored.tree = Tree::new(&st.stored.base, &self.context.slots);
+        st.stored.tree = EntryTree::new(&st.stored.base, &self.context.slots);
         self.write_clean_record(st)
     }
 
@@ -64,7 +64,7 @@ impl File {
     fn write_recovery_record(
         &self,
         st: &mut State,
-        identity: &Identity,
+        identity: &FileIdentity,
         recovered: &Recovered,
     ) -> Result<()> {
         let unreadable =
@@ -75,7 +75,7 @@ impl File {
     }
 
     /// Writes the stored length and all node pages, since it is unknown which of them are durable.
-    fn write_exact(&self, st: &State, identity: &Identity, recovered: &Recovered) -> Result<()> {
+    fn write_exact(&self, st: &State, identity: &FileIdentity, recovered: &Recovered) -> Result<()> {
         let stored = layout::stored_size(st.stored.base.size);
         if self.store.len()? != stored {
             self.store.set_len(stored)?;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     background::Job,
-    in_flight::{Assigned, Ended, Loaded, Sealed, Stage},
+    in_flight::{Assigned, Ended, Loaded, SealedWrite, Stage},
 };
 use crossbeam_channel::Receiver;
 use crypto::chunk::CHUNK;
@@ -205,7 +205,7 @@ fn a_panic_half_way_through_a_write_breaks_the_file() {
 fn batches_of(stage: &Stage) -> usize {
     match stage {
         Stage::Loaded(Loaded { payload, .. })
-        | Stage::Sealed(Sealed { payload })
+        | Stage::Sealed(SealedWrite { payload })
         | Stage::Assigned(Assigned { payload, .. })
         | Stage::Ended(Ended { payload, .. }) => payload.batches.len(),
         Stage::Gone => 0,

@@ -2,9 +2,9 @@
 //! of a file whose slots do not all fit in memory would block one another.
 //!
 //! Every reader sees these slots as part of the tree. A thread that gets exclusive access merges them
-//! first ([`Tree::merge_loaded_leaves`]), so a change never misses one.
+//! first ([`EntryTree::merge_loaded_leaves`]), so a change never misses one.
 
-use super::{FANOUT, Leaf, Source, Tree, digests_of};
+use super::{EntryTree, FANOUT, Leaf, Source, digests_of};
 use format::{
     layout,
     tree::{ALL_HOLES, Digest},
@@ -50,7 +50,7 @@ impl Beside {
     }
 }
 
-impl Tree {
+impl EntryTree {
     /// Loads the slots of these groups while others may read the tree. Returns false if any of them is
     /// still missing. The caller must then load with exclusive access, which also reports the error, if
     /// any.

@@ -1,7 +1,7 @@
 //! Changes from one version to the next: sets entries, changes the size, recomputes digests, and rolls
 //! everything back if it could not be stored.
 
-use super::{FANOUT, Leaf, Source, TOGETHER, Tree, TreeNode, digests_of, encode_entries};
+use super::{EntryTree, FANOUT, Leaf, Source, TOGETHER, TreeNode, digests_of, encode_entries};
 use crate::Result;
 use format::{
     entry::{ENTRY, Entry},
@@ -31,10 +31,10 @@ enum Replaced {
     Touched(Vec<u64>),
 }
 
-impl Tree {
+impl EntryTree {
     /// Starts a change to the version of `epoch`. Ended by `keep` or `take_back`.
     pub(crate) fn begin(&mut self, epoch: u64) {
-        let Tree { root, size, epoch: before, .. } = *self;
+        let EntryTree { root, size, epoch: before, .. } = *self;
         self.journal = Some(Journal { replaced: Vec::new(), root, size, epoch: before });
         self.epoch = epoch;
     }

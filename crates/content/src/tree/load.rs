@@ -1,7 +1,8 @@
 //! Loads pages from the store, each verified against the digest above it, and evicts them.
 
 use super::{
-    FANOUT, Leaf, Source, TOGETHER, Tree, TreeNode, damaged_leaf, decode_entries, digests_of, read_entries,
+    EntryTree, FANOUT, Leaf, Source, TOGETHER, TreeNode, damaged_leaf, decode_entries, digests_of,
+    read_entries,
 };
 use crate::{Damage, Result};
 use format::{
@@ -12,7 +13,7 @@ use format::{
 use std::{collections::HashMap, ops::Range};
 use store::BackingFile;
 
-impl Tree {
+impl EntryTree {
     /// Loads the slots of `group`.
     pub(crate) fn load(&mut self, source: Source, group: u64) -> Result<()> {
         self.load_all(source, group..group + 1)

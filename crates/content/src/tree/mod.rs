@@ -67,7 +67,7 @@ impl TreeNode {
 }
 
 /// Slots and digests of one version.
-pub(super) struct Tree {
+pub(super) struct EntryTree {
     leaves: HashMap<u64, Leaf>,
     /// Leaves loaded by readers, not merged into `leaves` yet.
     beside: Beside,
@@ -90,11 +90,11 @@ pub(super) struct Tree {
     pub(super) resident: bool,
 }
 
-impl Tree {
+impl EntryTree {
     /// The tree of a version whose root was authenticated.
     pub(super) fn new(version: &Version, memory: &SlotMemory) -> Self {
         let Version { epoch, size, root } = *version;
-        Tree {
+        EntryTree {
             leaves: HashMap::new(),
             beside: Beside::default(),
             nodes: HashMap::new(),
@@ -118,7 +118,7 @@ impl Tree {
         nodes: Vec<NodePage>,
         memory: &SlotMemory,
     ) -> Self {
-        let mut tree = Tree::new(version, memory);
+        let mut tree = EntryTree::new(version, memory);
         tree.recovered = Some(recovered);
         let node = |(place, children)| (place, TreeNode { children, unsaved: true });
         tree.nodes = nodes.into_iter().map(node).collect();

@@ -7,7 +7,7 @@ mod truncate;
 
 use super::{
     File,
-    buffer::{Plain, is_border},
+    buffer::{PlainBuffer, is_border},
     chunk_range::parts,
     state::{State, Times},
 };
@@ -159,9 +159,9 @@ impl File {
 
     /// The content of a chunk as the application sees it, with zeros past the end of the file. Writes of
     /// it in flight are completed first.
-    fn read_to_change(&self, st: &mut State, index: u64) -> Result<Plain> {
+    fn read_to_change(&self, st: &mut State, index: u64) -> Result<PlainBuffer> {
         self.load_to_change(st, index)?;
-        let mut plain = Plain::zeros();
+        let mut plain = PlainBuffer::zeros();
         self.read_loaded(st, index * layout::CHUNK, &mut plain[..])?;
         Ok(plain)
     }

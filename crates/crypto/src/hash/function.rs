@@ -95,8 +95,8 @@ impl Function {
     /// Starts joining the parts of a message; `None` if the function is not a tree.
     pub fn join(&self) -> Option<Join> {
         match self {
-            Function::Md6(md6) => Some(Join::Md6(md6::Join::new(md6.clone()))),
-            Function::K12 => Some(Join::K12(k12::Join::new())),
+            Function::Md6(md6) => Some(Join::Md6(md6::Md6Join::new(md6.clone()))),
+            Function::K12 => Some(Join::K12(k12::K12Join::new())),
             _ => None,
         }
     }
@@ -119,9 +119,9 @@ impl Function {
 /// Joins the parts of a message into its digest.
 pub enum Join {
     /// Parts of MD6.
-    Md6(md6::Join),
+    Md6(md6::Md6Join),
     /// Parts of KangarooTwelve.
-    K12(k12::Join),
+    K12(k12::K12Join),
 }
 
 impl Join {

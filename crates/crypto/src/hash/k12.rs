@@ -10,7 +10,7 @@ use super::{
     sponges::squeeze,
 };
 use crate::{
-    keccak::{Rounds, State},
+    keccak::{KeccakState, Rounds},
     sp800_185::right_encode,
 };
 
@@ -44,7 +44,7 @@ pub(super) fn digests(messages: &[&[u8]]) -> Vec<Digest> {
     };
     let nodes: Vec<Vec<u8>> = long.iter().zip(&cvs).map(node).collect();
     let mut node = nodes.iter();
-    let mut states: Vec<State> = vec![[0; 25]; messages.len()];
+    let mut states: Vec<KeccakState> = vec![[0; 25]; messages.len()];
     let mut jobs = Vec::with_capacity(messages.len());
     for (state, message) in states.iter_mut().zip(messages) {
         let long = if message.len() >= CHUNK { node.next() } else { None };
@@ -61,7 +61,7 @@ pub(super) fn digests(messages: &[&[u8]]) -> Vec<Digest> {
 /// leaf, which may contain nothing else. Otherwise all leaves are whole.
 fn leaves(messages: &[(&[u8], bool)]) -> Vec<Vec<u8>> {
     let count = |&(data, ends): &(&[u8], bool)| data.len() / CHUNK + usize::from(ends);
-    let mut states: Vec<State> = vec![[0; 25]; messages.iter().map(count).sum()];
+    let mut states: Vec<KeccakState> = vec![[0; 25]; messages.iter().map(count).sum()];
     let mut state = states.iter_mut();
     let mut jobs = Vec::with_capacity(state.len());
     for message in messages {
@@ -94,17 +94,17 @@ pub(super) fn part(index: u64, data: &[u8], last: bool) -> Vec<u8> {
 }
 
 /// The final node of a message in parts, absorbed as far as it is known.
-pub struct Join {
-    state: State,
+pub struct K12Join {
+    state: KeccakState,
     /// Bytes not yet absorbed: less than a block.
     pending: Vec<u8>,
     /// Number of bytes taken so far.
     len: u64,
 }
 
-impl Join {
+impl K12Join {
     pub(super) fn new() -> Self {
-        Join { state: [0; 25], pending: Vec::new(), len: 0 }
+        K12Join { state: [0; 25], pending: Vec::new(), len: 0 }
     }
 
     /// Adds the piece of the next part.

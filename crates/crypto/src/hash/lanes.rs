@@ -4,7 +4,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::{lanes_avx2, lanes_avx512, lanes_vl};
-use crate::keccak::{self, Rounds, State};
+use crate::keccak::{self, KeccakState, Rounds};
 use zeroize::Zeroizing;
 
 /// Maximum rate in bytes: that of SHAKE128.
@@ -20,7 +20,7 @@ pub(crate) type States<const N: usize> = [[u64; N]; 25];
 /// A state, and the data to absorb into it.
 pub(crate) struct Job<'a> {
     /// Must be at a block boundary.
-    pub state: &'a mut State,
+    pub state: &'a mut KeccakState,
     /// A whole number of blocks, unless `end` follows.
     pub data: &'a [u8],
     /// The last bytes, including the domain byte (suffix bits and the first bit of pad10*1). The block is
@@ -89,7 +89,7 @@ pub(crate) fn absorb_avx2(jobs: &mut [Job], rate: usize, rounds: Rounds) {
 }
 
 /// Permutes each state with the 24 rounds of SHA-3, several side by side if the processor has vectors.
-pub fn permute_all(states: &mut [State]) {
+pub fn permute_all(states: &mut [KeccakState]) {
     // This many states fit into the L1 cache.
     for some in states.chunks_mut(64) {
         let mut jobs: Vec<Job> =
@@ -106,7 +106,7 @@ pub(crate) fn absorb_portable(jobs: &mut [Job], rate: usize, rounds: Rounds) {
     }
 }
 
-fn absorb_one(state: &mut State, source: &mut LaneSource, rate: usize, rounds: Rounds) {
+fn absorb_one(state: &mut KeccakState, source: &mut LaneSource, rate: usize, rounds: Rounds) {
     while !source.is_done() {
         let blocks = source.ready();
         for block in blocks.chunks_exact(rate) {

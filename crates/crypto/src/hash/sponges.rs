@@ -4,7 +4,7 @@ use super::{
     digest::Digest,
     lanes::{self, Job},
 };
-use crate::keccak::{Rounds, State};
+use crate::keccak::{KeccakState, Rounds};
 
 /// A hash function that consists of a single sponge, with a digest not longer than its rate.
 #[derive(Debug, Clone)]
@@ -27,13 +27,13 @@ impl Sponge {
         Sponge { rate: 200 - usize::from(security) / 4, end: &[0x1f], bits }
     }
 
-    fn digest(&self, state: &State) -> Digest {
+    fn digest(&self, state: &KeccakState) -> Digest {
         squeeze(state, self.bits)
     }
 }
 
 /// The first `bits` bits of a state: at most 512, and at most its rate.
-pub(super) fn squeeze(state: &State, bits: u16) -> Digest {
+pub(super) fn squeeze(state: &KeccakState, bits: u16) -> Digest {
     let mut bytes = [0; 64];
     for (bytes, lane) in bytes.chunks_mut(8).zip(state) {
         bytes.copy_from_slice(&lane.to_le_bytes());
@@ -54,7 +54,7 @@ pub(super) fn digests(sponge: &Sponge, messages: &[&[u8]]) -> Vec<Digest> {
 #[derive(Clone)]
 pub struct Serial {
     sponge: Sponge,
-    state: State,
+    state: KeccakState,
 }
 
 /// The next part of a message.

@@ -5,7 +5,7 @@ use super::{
     *,
 };
 use crate::{
-    keccak::{self, Rounds, State},
+    keccak::{self, KeccakState, Rounds},
     sha3, turboshake,
 };
 
@@ -197,7 +197,7 @@ fn k12_is_what_the_rfc_says() {
 #[test]
 fn states_side_by_side_are_permuted_as_one_alone() {
     for count in [0, 1, 2, 5, 8, 9, 64, 100] {
-        let mut states: Vec<State> =
+        let mut states: Vec<KeccakState> =
             (0..count).map(|seed| std::array::from_fn(|lane| (seed * 31 + lane) as u64)).collect();
         let mut expected = states.clone();
         expected.iter_mut().for_each(|state| keccak::permute(state, Rounds::TwentyFour));

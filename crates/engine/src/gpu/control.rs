@@ -3,7 +3,7 @@
 
 use super::{
     channel::{Channel, ChannelError},
-    message::{Answer, Request},
+    message::{WorkerAnswer, WorkerRequest},
     timeouts::Timeouts,
 };
 use crate::buffer::MemoryId;
@@ -17,7 +17,7 @@ use std::{
 };
 
 /// This side of the socket.
-pub(super) struct Control {
+pub(super) struct GpuControl {
     channel: Channel,
     /// Held from a request to its answer, so that an answer always belongs to the last request.
     asking: Mutex<()>,
@@ -36,13 +36,13 @@ struct Notices {
     is_awaited: bool,
 }
 
-impl From<Channel> for Control {
+impl From<Channel> for GpuControl {
     fn from(channel: Channel) -> Self {
-        Control { channel, asking: Mutex::default(), notices: Mutex::default() }
+        GpuControl { channel, asking: Mutex::default(), notices: Mutex::default() }
     }
 }
 
-impl Control {
+impl GpuControl {
     /// Sends a request after all earlier notices, and waits for its answer. Waits for at most `limit` plus
     /// the time that those notices may take.
     ///
@@ -50,10 +50,10 @@ impl Control {
     /// See the variants of `ChannelError`.
     pub fn ask(
         &self,
-        request: &Request,
+        request: &WorkerRequest,
         handed: Option<BorrowedFd<'_>>,
         limit: Duration,
-    ) -> Result<Answer, ChannelError> {
+    ) -> Result<WorkerAnswer, ChannelError> {
         let _asking = self.asking.lock();
         let (start, before) = (Instant::now(), self.notices.lock().bytes);
         let limit = limit.saturating_add(Timeouts::default().time(before));
@@ -118,7 +118,7 @@ impl Notices {
     /// Sends the pending notices without waiting for room.
     fn send(&mut self, channel: &Channel) -> Result<(), ChannelError> {
         while let Some(memory) = self.unsent.front() {
-            channel.send(&Request::Forget { memory: *memory }, None)?;
+            channel.send(&WorkerRequest::Forget { memory: *memory }, None)?;
             self.unsent.pop_front();
         }
         Ok(())
@@ -133,7 +133,7 @@ mod tests {
     const MANY: u64 = 20_000;
     const LIMIT: Duration = Duration::from_secs(60);
 
-    fn pair() -> (Arc<Control>, Channel) {
+    fn pair() -> (Arc<GpuControl>, Channel) {
         let (mine, other) = Channel::pair().expect("sockets");
         (Arc::new(mine.into()), other.into())
     }
@@ -141,7 +141,7 @@ mod tests {
     fn assert_forgets(other: &Channel, memory: u64) {
         let (request, _) = other.receive(Some(LIMIT)).expect("a message");
         assert!(
-            matches!(request, Request::Forget { memory: found } if found == memory),
+            matches!(request, WorkerRequest::Forget { memory: found } if found == memory),
             "{memory}: {request:?}"
         );
     }
@@ -160,12 +160,12 @@ mod tests {
         let (control, other) = pair();
         (0..MANY).for_each(|memory| control.forget(memory, 1));
         thread::scope(|scope| {
-            let asking = scope.spawn(|| control.ask(&Request::Count, None, LIMIT));
+            let asking = scope.spawn(|| control.ask(&WorkerRequest::Count, None, LIMIT));
             (0..MANY).for_each(|memory| assert_forgets(&other, memory));
             let (request, _) = other.receive(Some(LIMIT)).expect("a message");
-            assert!(matches!(request, Request::Count), "{request:?}");
-            other.send(&Answer::Devices(3), None).expect("sent");
-            assert!(matches!(asking.join().expect("no panic"), Ok(Answer::Devices(3))));
+            assert!(matches!(request, WorkerRequest::Count), "{request:?}");
+            other.send(&WorkerAnswer::Devices(3), None).expect("sent");
+            assert!(matches!(asking.join().expect("no panic"), Ok(WorkerAnswer::Devices(3))));
             assert_eq!(control.notices.lock().bytes, 0);
         });
     }
@@ -175,18 +175,18 @@ mod tests {
         let (control, other) = pair();
         (0..MANY).for_each(|memory| control.forget(memory, 1));
         let limit = Duration::from_millis(20);
-        let late = control.ask(&Request::Count, None, limit);
+        let late = control.ask(&WorkerRequest::Count, None, limit);
         assert!(matches!(late, Err(ChannelError::TimedOut(found)) if found > limit));
         drop(other);
-        assert!(matches!(control.ask(&Request::Count, None, LIMIT), Err(ChannelError::Closed)));
+        assert!(matches!(control.ask(&WorkerRequest::Count, None, LIMIT), Err(ChannelError::Closed)));
     }
 
     #[test]
     fn a_request_under_way_ends_with_the_conversation() {
         let (control, other) = pair();
         thread::scope(|scope| {
-            let asking = scope.spawn(|| control.ask(&Request::Count, None, LIMIT));
-            other.receive::<Request>(Some(LIMIT)).expect("a message");
+            let asking = scope.spawn(|| control.ask(&WorkerRequest::Count, None, LIMIT));
+            other.receive::<WorkerRequest>(Some(LIMIT)).expect("a message");
             control.close();
             assert!(matches!(asking.join().expect("no panic"), Err(ChannelError::Closed)));
         });

@@ -47,7 +47,7 @@ impl Shape {
 }
 
 /// A device with everything needed to run batches.
-pub(super) struct Device {
+pub(super) struct GpuDevice {
     pub process: Arc<Process>,
     pub description: Description,
     pub shape: Shape,
@@ -67,7 +67,7 @@ struct SlotRing {
     broken: bool,
 }
 
-impl Device {
+impl GpuDevice {
     /// Makes the process open the device with this number, and creates the ring.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl Device {
         let description = process.open(number, shape.limits())?;
         let free =
             (0..shape.slots).map(|_| RingSlot::new(&process, shape.limits())).collect::<Result<_, _>>()?;
-        Ok(Device {
+        Ok(GpuDevice {
             process,
             description,
             shape,

@@ -1,8 +1,8 @@
 //! The kernels of one context, and their launch geometry.
 
 use super::{
-    driver::{Context, Description, DriverError, Event, Geometry, Kernel, Module, Stream},
-    plan::{Class, chunks_of_warp, class_names},
+    driver::{CudaContext, Description, DriverError, Event, Geometry, Kernel, Module, Stream},
+    plan::{ChunkClass, chunks_of_warp, class_names},
 };
 use crate::Op;
 use std::sync::Arc;
@@ -42,17 +42,17 @@ pub(super) enum How {
 }
 
 /// A kernel, and the geometry to launch it with.
-pub(super) type Choice<'a> = (&'a Kernel, Geometry);
+pub(super) type KernelChoice<'a> = (&'a Kernel, Geometry);
 
 /// A launch of seal or open.
 pub(super) struct Chosen<'a> {
-    pub launch: Choice<'a>,
+    pub launch: KernelChoice<'a>,
     /// Number of blocks that seal or open, and the number of neighbouring chunks that each processes at a
     /// time.
     pub blocks: u32,
     pub run: usize,
     /// The check, if it is a separate launch.
-    pub check: Option<Choice<'a>>,
+    pub check: Option<KernelChoice<'a>>,
 }
 
 /// The kernels of one class.
@@ -76,7 +76,7 @@ impl Kernels {
     ///
     /// # Errors
     /// The driver's error.
-    pub fn load(context: &Arc<Context>, device: &Description) -> Result<Self, DriverError> {
+    pub fn load(context: &Arc<CudaContext>, device: &Description) -> Result<Self, DriverError> {
         let module = Module::load(context, FATBIN)?;
         let desks = (device.shared_memory.saturating_sub(TABLES) / DESK).clamp(1, BLOCK_WARPS);
         let wide = TABLES + desks * DESK;
@@ -95,7 +95,7 @@ impl Kernels {
     }
 
     /// The kernels for `chunks` chunks, and their geometry.
-    pub fn choose(&self, op: Op, class: Class, chunks: usize, how: How) -> Chosen<'_> {
+    pub fn choose(&self, op: Op, class: ChunkClass, chunks: usize, how: How) -> Chosen<'_> {
         let OfClass { seal, open, check } = &self.classes[class];
         let of_op = match op {
             Op::Seal => seal,
@@ -161,7 +161,7 @@ fn check_geometry(blocks: u32) -> Geometry {
     Geometry { blocks, threads: (BLOCK_WARPS * WARP) as u32, shared: (TABLES + CHECK_DESK) as u32 }
 }
 
-fn fill_tables(context: &Arc<Context>, module: &Arc<Module>) -> Result<(), DriverError> {
+fn fill_tables(context: &Arc<CudaContext>, module: &Arc<Module>) -> Result<(), DriverError> {
     let kernel = module.kernel("kuznyechik_tables", 0)?;
     let (stream, event) = (Stream::new(context)?, Event::new(context)?);
     let geometry = Geometry { blocks: 48, threads: 256, shared: 0 };

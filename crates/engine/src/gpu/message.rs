@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// A request to the process as a whole. Every request except `Forget` gets one answer.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Request {
+pub(super) enum WorkerRequest {
     /// Report the number of devices.
     Count,
     /// Open the device with this number, for pieces within these limits.
@@ -26,7 +26,7 @@ pub(super) enum Request {
 
 /// The process's answer to a request or an order.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Answer {
+pub(super) enum WorkerAnswer {
     Done,
     Devices(usize),
     Opened(Description),
@@ -35,9 +35,9 @@ pub(super) enum Answer {
 
 /// A message to a queue.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Command {
+pub(super) enum GpuCommand {
     /// Process a piece.
-    Submit(Order),
+    Submit(PieceOrder),
     /// Answer once the last piece is done: its caller has stopped watching.
     Notify,
 }
@@ -45,7 +45,7 @@ pub(super) enum Command {
 /// A piece to seal or open. Its key slots and descriptors are at the start of the queue's control block; the results
 /// follow them. Once the results are complete, the device writes the order's number behind them.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Order {
+pub(super) struct PieceOrder {
     /// Differs from the previous order's number.
     pub number: u32,
     /// Whether the caller watches for the number. If not, or on an error, it gets an answer.
@@ -58,24 +58,24 @@ pub(super) struct Order {
     pub classes: Vec<(usize, Range<usize>)>,
     /// Use one warp per chunk.
     pub wide: bool,
-    pub input: Side,
-    pub output: Side,
+    pub input: ChannelSide,
+    pub output: ChannelSide,
 }
 
 /// How a piece's bytes get to the device, or back.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Side {
+pub(super) enum ChannelSide {
     /// Copied, run by run, between this memory and the device.
     Copied(MemoryId, Vec<Run>),
     /// The kernels access this memory directly; descriptors contain offsets in it.
     Direct(MemoryId),
 }
 
-impl Side {
+impl ChannelSide {
     /// The host's memory on this side.
     pub fn memory(&self) -> MemoryId {
         match self {
-            Side::Copied(memory, _) | Side::Direct(memory) => *memory,
+            ChannelSide::Copied(memory, _) | ChannelSide::Direct(memory) => *memory,
         }
     }
 }

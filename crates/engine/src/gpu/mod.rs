@@ -38,7 +38,7 @@ use super::{
     buffer::{Buffer, BufferPool, Source},
 };
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use device::Device;
+use device::GpuDevice;
 use parking_lot::Mutex;
 use process::Process;
 use std::{
@@ -78,7 +78,7 @@ struct Inner {
     shape: Shape,
     /// Pause before the first test of a failed device; doubled after each test.
     pause: Duration,
-    device: Mutex<Option<Arc<Device>>>,
+    device: Mutex<Option<Arc<GpuDevice>>>,
     /// Set from [`GpuEngine::put_away`] to [`GpuEngine::bring_back`]: no device may enter service.
     away: AtomicBool,
     /// Set if `put_away` took a device out of service, so that no thread is testing one.
@@ -218,15 +218,15 @@ impl Engine for GpuEngine {
 }
 
 /// The device of this process, after it has passed the test.
-fn ready_device(process: Arc<Process>, number: usize, shape: Shape) -> Result<Arc<Device>, Fault> {
-    let device = Arc::new(Device::open(process, number, shape)?);
+fn ready_device(process: Arc<Process>, number: usize, shape: Shape) -> Result<Arc<GpuDevice>, Fault> {
+    let device = Arc::new(GpuDevice::open(process, number, shape)?);
     selftest::self_test(&device)?;
     Ok(device)
 }
 
 impl Inner {
     /// Takes the device out of service, once, and starts testing it from time to time.
-    fn fail(this: &Arc<Self>, device: &Arc<Device>, fault: &Fault) {
+    fn fail(this: &Arc<Self>, device: &Arc<GpuDevice>, fault: &Fault) {
         // Another caller has already ended the service and reports why.
         if matches!(fault, Fault::OutOfService) {
             return;

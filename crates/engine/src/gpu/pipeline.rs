@@ -2,9 +2,9 @@
 //! overlap.
 
 use super::{
-    device::Device,
+    device::GpuDevice,
     fault::Fault,
-    plan::{Limits, Piece, Placed, Verdict, next_piece},
+    plan::{GpuPiece, Limits, PieceVerdict, Placed, next_piece},
     slot::RingSlot,
     transfer_modes::{TransferMode, TransferModes},
 };
@@ -23,7 +23,7 @@ const SHORTEST: usize = 1 << 20;
 /// # Errors
 /// If the device failed. The batch's input is then intact, and nothing writes to its output any more.
 pub(super) fn run(
-    device: &Device,
+    device: &GpuDevice,
     batch: &mut Batch,
     order: &[usize],
     modes: TransferModes,
@@ -42,7 +42,7 @@ pub(super) fn run(
 
 /// An idle device gets the batch in several pieces, so that copies and kernels overlap. A busy one has
 /// other pieces to overlap with, and without copies there is nothing to overlap.
-fn limits(device: &Device, batch: &Batch, order: &[usize], modes: TransferModes) -> Limits {
+fn limits(device: &GpuDevice, batch: &Batch, order: &[usize], modes: TransferModes) -> Limits {
     let most = device.shape.limits();
     if device.chunks_in_flight.load(Ordering::Relaxed) > 0 || order.len() <= modes.direct {
         return most;
@@ -55,7 +55,7 @@ fn limits(device: &Device, batch: &Batch, order: &[usize], modes: TransferModes)
 /// A piece on the device.
 struct PieceInFlight {
     slot: RingSlot,
-    piece: Piece,
+    piece: GpuPiece,
     /// The output arrives in the batch's own buffer.
     own: bool,
     /// One chunk of each launch, computed by the CPU meanwhile.
@@ -72,7 +72,7 @@ struct Sample {
 
 /// A batch with its pieces on the device. On drop, the device no longer uses anything of the batch.
 struct BatchWork<'a> {
-    device: &'a Device,
+    device: &'a GpuDevice,
     batch: &'a mut Batch,
     modes: TransferModes,
     /// Oldest first.
@@ -96,7 +96,7 @@ impl BatchWork<'_> {
         }
     }
 
-    fn submit(&mut self, mut slot: RingSlot, piece: Piece) -> Result<(), Fault> {
+    fn submit(&mut self, mut slot: RingSlot, piece: GpuPiece) -> Result<(), Fault> {
         self.touched = true;
         let chunks = piece.chunks.len();
         let in_flight =
@@ -165,14 +165,14 @@ impl Drop for BatchWork<'_> {
 
 /// Takes over the result of one chunk. If a chunk does not verify, the CPU checks it again: a device error
 /// must not turn good data into an error. A chunk that the device did not check is recomputed.
-fn take_result(batch: &mut Batch, chunk: &Placed, tag: Tag, verdict: Verdict) -> Result<(), Fault> {
+fn take_result(batch: &mut Batch, chunk: &Placed, tag: Tag, verdict: PieceVerdict) -> Result<(), Fault> {
     let job = &mut batch.jobs[chunk.job];
     if batch.op == Op::Seal {
         job.tag = tag;
     }
     match (verdict, batch.op) {
-        (Verdict::Confirmed, _) => job.ok = true,
-        (Verdict::Unverified, Op::Open) => {
+        (PieceVerdict::Confirmed, _) => job.ok = true,
+        (PieceVerdict::Unverified, Op::Open) => {
             job.ok = false;
             let range = job.offset..job.offset + job.len;
             if batch.keys[job.key].verify(&job.id, &job.tag, &batch.input[range.clone()]).is_ok() {
@@ -180,13 +180,13 @@ fn take_result(batch: &mut Batch, chunk: &Placed, tag: Tag, verdict: Verdict) ->
             }
             batch.output[range].fill(0);
         }
-        (Verdict::Unknown, _) => {
+        (PieceVerdict::Unknown, _) => {
             let expected = sample(batch, chunk.job);
             let job = &mut batch.jobs[chunk.job];
             (job.ok, job.tag) = (expected.ok, expected.tag);
             batch.output[job.offset..job.offset + job.len].copy_from_slice(&expected.output);
         }
-        (Verdict::Refuted, _) | (Verdict::Unverified, Op::Seal) => {
+        (PieceVerdict::Refuted, _) | (PieceVerdict::Unverified, Op::Seal) => {
             return Err(Fault::Wrong("a chunk that the device made otherwise the second time"));
         }
     }
@@ -194,7 +194,7 @@ fn take_result(batch: &mut Batch, chunk: &Placed, tag: Tag, verdict: Verdict) ->
 }
 
 /// Computes one chunk of each launch on the CPU.
-fn samples(device: &Device, batch: &Batch, piece: &Piece) -> Vec<Sample> {
+fn samples(device: &GpuDevice, batch: &Batch, piece: &GpuPiece) -> Vec<Sample> {
     let one_of = |chunks: &Range<usize>| piece.chunks[chunks.start + device.sample(chunks.len())].job;
     piece.classes.iter().map(|(_, chunks)| sample(batch, one_of(chunks))).collect()
 }
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn what_the_device_did_not_confirm_is_done_by_the_cpu() {
         for op in [Op::Seal, Op::Open] {
-            for verdict in [Verdict::Confirmed, Verdict::Unknown] {
+            for verdict in [PieceVerdict::Confirmed, PieceVerdict::Unknown] {
                 let (mut batch, tag) = done(op);
                 take_result(&mut batch, &FIRST, tag, verdict).expect("it is right");
                 assert!(batch.jobs[0].ok && batch.jobs[0].tag == tag, "{op:?} {verdict:?}");
@@ -260,18 +260,18 @@ mod tests {
             let (mut batch, tag) = done(op);
             let right = batch.output.to_vec();
             batch.output[CHUNK - 1] ^= 1;
-            take_result(&mut batch, &FIRST, [7; 16], Verdict::Unknown).expect("it is done again");
+            take_result(&mut batch, &FIRST, [7; 16], PieceVerdict::Unknown).expect("it is done again");
             assert!(batch.jobs[0].ok && batch.jobs[0].tag == tag && *batch.output == right[..], "{op:?}");
             let (mut batch, tag) = done(op);
-            take_result(&mut batch, &FIRST, tag, Verdict::Refuted).expect_err("it was refuted");
+            take_result(&mut batch, &FIRST, tag, PieceVerdict::Refuted).expect_err("it was refuted");
             let (mut batch, tag) = done(op);
-            take_result(&mut batch, &FIRST, tag, Verdict::Unverified).expect_err("it is good");
+            take_result(&mut batch, &FIRST, tag, PieceVerdict::Unverified).expect_err("it is good");
         }
     }
 
     #[test]
     fn a_bad_chunk_is_zeros_whoever_says_so() {
-        for verdict in [Verdict::Unverified, Verdict::Unknown] {
+        for verdict in [PieceVerdict::Unverified, PieceVerdict::Unknown] {
             let (mut batch, tag) = done(Op::Open);
             batch.input[5] ^= 1;
             batch.output.fill(0xee);

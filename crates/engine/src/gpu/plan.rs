@@ -22,18 +22,18 @@ pub(super) const ALIGNMENT: usize = 16;
 
 /// Index of the kernels that a chunk needs, below `CLASSES`: given by its cipher's family and its integrity
 /// function.
-pub(super) type Class = usize;
+pub(super) type ChunkClass = usize;
 /// Number of classes.
 pub(super) const CLASSES: usize = CipherFamily::ALL.len() * Integrity::ALL.len();
 
 /// The class of a key.
-pub(super) fn class(keys: &ChunkKeys) -> Class {
+pub(super) fn class(keys: &ChunkKeys) -> ChunkClass {
     let (cipher, integrity) = keys.functions();
     cipher.family() as usize * Integrity::ALL.len() + integrity as usize
 }
 
 /// Chunks per warp when single threads compute the tags.
-pub(super) fn chunks_of_warp(class: Class) -> usize {
+pub(super) fn chunks_of_warp(class: ChunkClass) -> usize {
     match Integrity::ALL[class % Integrity::ALL.len()] {
         Integrity::Kmac128 | Integrity::Kmac256 => 32,
         Integrity::TurboShake128x4 => 8,
@@ -96,7 +96,7 @@ pub(super) struct Placed {
     pub job: usize,
     /// Offset on the device, the same in input and output.
     pub place: usize,
-    /// Index of its key in `Piece::keys`.
+    /// Index of its key in `GpuPiece::keys`.
     pub key: usize,
 }
 
@@ -113,18 +113,18 @@ pub(super) struct Run {
 
 /// Chunks that go to the device together, grouped by class.
 #[derive(Debug, Default)]
-pub(super) struct Piece {
+pub(super) struct GpuPiece {
     pub chunks: Vec<Placed>,
     pub runs: Vec<Run>,
     /// Indices in `Batch::keys`.
     pub keys: Vec<usize>,
     /// The classes, each with its range of `chunks`.
-    pub classes: Vec<(Class, Range<usize>)>,
+    pub classes: Vec<(ChunkClass, Range<usize>)>,
     /// End of the last chunk on the device.
     pub bytes: usize,
 }
 
-impl Piece {
+impl GpuPiece {
     /// Adds the chunk, unless that would exceed a limit. Returns whether it was added.
     fn add(&mut self, job: usize, chunk: &ChunkJob, limits: Limits) -> bool {
         let known = self.keys.iter().rposition(|key| *key == chunk.key);
@@ -169,7 +169,7 @@ impl Piece {
 
     /// Groups the chunks by class.
     fn sort(&mut self, batch: &Batch) {
-        let of_key: Vec<Class> = self.keys.iter().map(|key| class(&batch.keys[*key])).collect();
+        let of_key: Vec<ChunkClass> = self.keys.iter().map(|key| class(&batch.keys[*key])).collect();
         if of_key.iter().any(|class| *class != of_key[0]) {
             self.chunks.sort_by_key(|chunk| of_key[chunk.key]);
         }
@@ -182,8 +182,9 @@ impl Piece {
 }
 
 /// Removes the next piece from `rest`: indices of the jobs of a checked batch, sorted by offset.
-pub(super) fn next_piece(batch: &Batch, rest: &mut &[usize], limits: Limits) -> Option<Piece> {
-    let mut piece = Piece { chunks: Vec::with_capacity(rest.len().min(limits.chunks)), ..Piece::default() };
+pub(super) fn next_piece(batch: &Batch, rest: &mut &[usize], limits: Limits) -> Option<GpuPiece> {
+    let mut piece =
+        GpuPiece { chunks: Vec::with_capacity(rest.len().min(limits.chunks)), ..GpuPiece::default() };
     while let Some((job, after)) = rest.split_first()
         && piece.add(*job, &batch.jobs[*job], limits)
     {
@@ -226,7 +227,7 @@ pub(super) fn made_len(op: Op) -> usize {
 
 /// The device's verdict on one chunk, after it has computed the chunk twice (`kernels/check.cuh`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum PieceVerdict {
     /// Both results agree.
     Confirmed,
     /// Both computed tags differ from the descriptor's.
@@ -237,14 +238,14 @@ pub(super) enum Verdict {
     Unknown,
 }
 
-impl Verdict {
+impl PieceVerdict {
     /// Decodes `word`, as written for the order with this number.
     pub fn of(word: u32, number: u32) -> Self {
         match word ^ number << 2 {
-            1 => Verdict::Confirmed,
-            2 => Verdict::Unverified,
-            3 => Verdict::Refuted,
-            _ => Verdict::Unknown,
+            1 => PieceVerdict::Confirmed,
+            2 => PieceVerdict::Unverified,
+            3 => PieceVerdict::Refuted,
+            _ => PieceVerdict::Unknown,
         }
     }
 }
@@ -271,7 +272,7 @@ mod tests {
         Batch { op: Op::Open, keys: keys.to_vec(), jobs: jobs.iter().map(job).collect(), input, output }
     }
 
-    fn pieces(batch: &Batch) -> Vec<Piece> {
+    fn pieces(batch: &Batch) -> Vec<GpuPiece> {
         let order: Vec<usize> = (0..batch.jobs.len()).collect();
         let mut rest = &order[..];
         std::iter::from_fn(|| next_piece(batch, &mut rest, LIMITS)).collect()

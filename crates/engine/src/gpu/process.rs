@@ -3,10 +3,10 @@
 
 use super::{
     channel::{Channel, ChannelError},
-    control::Control,
+    control::GpuControl,
     driver::Description,
     fault::Fault,
-    message::{Answer, Request},
+    message::{WorkerAnswer, WorkerRequest},
     plan::Limits,
     timeouts::Timeouts,
 };
@@ -75,7 +75,7 @@ pub fn start_gpu_process(socket: OwnedFd) -> io::Result<OwnedFd> {
 
 /// Such a process, with at most one device. It ends when its last owner is dropped.
 pub(super) struct Process {
-    control: Arc<Control>,
+    control: Arc<GpuControl>,
     handle: OwnedFd,
     /// Disconnected once the process is gone.
     ended: Receiver<()>,
@@ -118,8 +118,8 @@ impl Process {
     /// # Errors
     /// Why there is none.
     pub fn count(&self) -> Result<usize, Fault> {
-        match self.ask(&Request::Count, None, OPEN_LIMIT)? {
-            Answer::Devices(count) => Ok(count),
+        match self.ask(&WorkerRequest::Count, None, OPEN_LIMIT)? {
+            WorkerAnswer::Devices(count) => Ok(count),
             _ => Err(ChannelError::Garbled.into()),
         }
     }
@@ -129,8 +129,8 @@ impl Process {
     /// # Errors
     /// Why it cannot be used.
     pub fn open(&self, number: usize, limits: Limits) -> Result<Description, Fault> {
-        match self.ask(&Request::Open { number, limits }, None, OPEN_LIMIT)? {
-            Answer::Opened(description) => Ok(description),
+        match self.ask(&WorkerRequest::Open { number, limits }, None, OPEN_LIMIT)? {
+            WorkerAnswer::Opened(description) => Ok(description),
             _ => Err(ChannelError::Garbled.into()),
         }
     }
@@ -142,7 +142,7 @@ impl Process {
     pub fn queue(&self, control_block: &LentMemory) -> Result<Channel, Fault> {
         let (mine, other) = Channel::pair().map_err(ChannelError::from)?;
         self.ask(
-            &Request::Queue { control_block: control_block.id() },
+            &WorkerRequest::Queue { control_block: control_block.id() },
             Some(other.as_fd()),
             Timeouts::default().limit(control_block.len()),
         )?;
@@ -156,19 +156,19 @@ impl Process {
     pub fn lend(self: &Arc<Self>, len: usize) -> Result<LentMemory, Fault> {
         let (memory, file) = SharedMemory::new(len).map_err(ChannelError::from)?;
         let id = self.lent.fetch_add(1, Ordering::Relaxed);
-        let request = Request::Lend { memory: id, len: memory.len() };
+        let request = WorkerRequest::Lend { memory: id, len: memory.len() };
         self.ask(&request, Some(file.as_fd()), Timeouts::default().limit(memory.len()))?;
         Ok(LentMemory::new(memory, id, self, self.lending.clone()))
     }
 
     fn ask(
         &self,
-        request: &Request,
+        request: &WorkerRequest,
         handed: Option<BorrowedFd<'_>>,
         limit: Duration,
-    ) -> Result<Answer, Fault> {
+    ) -> Result<WorkerAnswer, Fault> {
         match self.control.ask(request, handed, limit) {
-            Ok(Answer::Failed(why)) => Err(Fault::Refused(why)),
+            Ok(WorkerAnswer::Failed(why)) => Err(Fault::Refused(why)),
             Ok(answer) => Ok(answer),
             Err(error) => {
                 // A late answer would be taken for the answer to another request.

@@ -1,7 +1,7 @@
 //! Test that a device must pass before it gets work: every kernel, at the lengths where behaviour changes,
 //! compared with the CPU.
 
-use super::{device::Device, fault::Fault, pipeline, transfer_modes::TransferModes};
+use super::{device::GpuDevice, fault::Fault, pipeline, transfer_modes::TransferModes};
 use crate::{Batch, BufferPool, ChunkJob, Op};
 use crypto::{
     chunk::{CHUNK, ChunkId, ChunkKeys, Tag},
@@ -17,7 +17,7 @@ const LENGTHS: [usize; 8] = [1, 16, 105, 106, 137, 138, 4095, CHUNK];
 ///
 /// # Errors
 /// The first failure.
-pub(super) fn self_test(device: &Arc<Device>) -> Result<(), Fault> {
+pub(super) fn self_test(device: &Arc<GpuDevice>) -> Result<(), Fault> {
     let pool = BufferPool::new(usize::MAX);
     for modes in TransferModes::FORCED.into_iter().rev() {
         check_seal(device, &pool, modes)?;
@@ -29,7 +29,7 @@ pub(super) fn self_test(device: &Arc<Device>) -> Result<(), Fault> {
     Ok(())
 }
 
-fn check_seal(device: &Device, pool: &BufferPool, modes: TransferModes) -> Result<(), Fault> {
+fn check_seal(device: &GpuDevice, pool: &BufferPool, modes: TransferModes) -> Result<(), Fault> {
     let mut sealed = batch(pool);
     run(device, &mut sealed, modes)?;
     for job in &sealed.jobs {
@@ -42,7 +42,7 @@ fn check_seal(device: &Device, pool: &BufferPool, modes: TransferModes) -> Resul
 }
 
 /// Opens chunks of which every fourth is corrupted.
-fn check_open(device: &Device, pool: &BufferPool, modes: TransferModes) -> Result<(), Fault> {
+fn check_open(device: &GpuDevice, pool: &BufferPool, modes: TransferModes) -> Result<(), Fault> {
     let mut opened = batch(pool);
     let plain = opened.input.to_vec();
     opened.op = Op::Open;
@@ -64,7 +64,7 @@ fn check_open(device: &Device, pool: &BufferPool, modes: TransferModes) -> Resul
     Ok(())
 }
 
-fn run(device: &Device, batch: &mut Batch, modes: TransferModes) -> Result<(), Fault> {
+fn run(device: &GpuDevice, batch: &mut Batch, modes: TransferModes) -> Result<(), Fault> {
     let order = batch.check().map_err(|_| Fault::Wrong("the self-test's own batch"))?;
     pipeline::run(device, batch, &order, modes)
 }

@@ -3,8 +3,8 @@
 use super::{
     channel::Channel,
     fault::Fault,
-    message::{Answer, Command, Order, Side},
-    plan::{ALIGNMENT, KEY_SLOT, Limits, Piece, Run, TAG, VERDICT, Verdict},
+    message::{ChannelSide, GpuCommand, PieceOrder, WorkerAnswer},
+    plan::{ALIGNMENT, GpuPiece, KEY_SLOT, Limits, PieceVerdict, Run, TAG, VERDICT},
     process::Process,
     transfer_modes::TransferMode,
 };
@@ -81,7 +81,7 @@ impl RingSlot {
     /// The driver's or the system's error.
     pub unsafe fn submit(
         &mut self,
-        piece: &Piece,
+        piece: &GpuPiece,
         batch: &Batch,
         way: TransferMode,
         is_watched: bool,
@@ -104,7 +104,7 @@ impl RingSlot {
             self.gathered(1, piece.bytes)?;
         }
         self.orders.send(
-            &Command::Submit(Order {
+            &GpuCommand::Submit(PieceOrder {
                 number: self.number,
                 is_watched,
                 opens: batch.op == Op::Open,
@@ -124,7 +124,7 @@ impl RingSlot {
     /// without the CPU's help.
     fn own<'a>(
         &self,
-        piece: &Piece,
+        piece: &GpuPiece,
         batch: &Batch,
         buffer: &'a Buffer,
         way: TransferMode,
@@ -157,15 +157,15 @@ impl RingSlot {
         &self,
         side: usize,
         own: Option<&LentMemory>,
-        piece: &Piece,
+        piece: &GpuPiece,
         way: TransferMode,
-    ) -> Result<Side, Fault> {
+    ) -> Result<ChannelSide, Fault> {
         let memory = own.or(self.gathered[side].as_ref()).ok_or(Fault::OutOfService)?.id();
         Ok(match way {
-            TransferMode::Direct => Side::Direct(memory),
-            _ if own.is_some() => Side::Copied(memory, piece.runs.clone()),
+            TransferMode::Direct => ChannelSide::Direct(memory),
+            _ if own.is_some() => ChannelSide::Copied(memory, piece.runs.clone()),
             // Gathered in the layout that it has on the device.
-            _ => Side::Copied(memory, vec![Run { host: 0, place: 0, len: piece.bytes }]),
+            _ => ChannelSide::Copied(memory, vec![Run { host: 0, place: 0, len: piece.bytes }]),
         })
     }
 
@@ -175,10 +175,11 @@ impl RingSlot {
     /// The driver's error, or that there is no answer. In that case the other process may still be working
     /// on the piece.
     pub fn wait(&mut self, limit: Duration) -> Result<(), Fault> {
-        let answer = if self.is_watched && self.watch() { Ok(Answer::Done) } else { self.answer(limit) };
+        let answer =
+            if self.is_watched && self.watch() { Ok(WorkerAnswer::Done) } else { self.answer(limit) };
         let done = answer.and_then(|answer| match answer {
-            Answer::Done => Ok(()),
-            Answer::Failed(why) => Err(Fault::Refused(why)),
+            WorkerAnswer::Done => Ok(()),
+            WorkerAnswer::Failed(why) => Err(Fault::Refused(why)),
             _ => Err(Fault::Wrong("another answer than that to an order")),
         });
         if done.is_err() {
@@ -203,18 +204,18 @@ impl RingSlot {
     }
 
     /// Sleeps until the process reports that the piece is done, or an error.
-    fn answer(&self, limit: Duration) -> Result<Answer, Fault> {
+    fn answer(&self, limit: Duration) -> Result<WorkerAnswer, Fault> {
         if self.is_watched {
-            self.orders.send(&Command::Notify, None)?;
+            self.orders.send(&GpuCommand::Notify, None)?;
         }
         Ok(self.orders.receive(Some(limit))?.0)
     }
 
     /// Tag and verdict of each chunk of the completed piece. Tags are only valid for a seal.
-    pub fn results(&self) -> impl Iterator<Item = (Tag, Verdict)> {
+    pub fn results(&self) -> impl Iterator<Item = (Tag, PieceVerdict)> {
         let tags = self.control_block[self.limits.tags_at()..].as_chunks::<TAG>().0;
         let words = self.control_block[self.limits.verdicts_at()..].as_chunks::<VERDICT>().0;
-        let verdicts = words.iter().map(|word| Verdict::of(u32::from_le_bytes(*word), self.number));
+        let verdicts = words.iter().map(|word| PieceVerdict::of(u32::from_le_bytes(*word), self.number));
         tags.iter().copied().zip(verdicts)
     }
 
@@ -227,7 +228,7 @@ impl RingSlot {
     }
 
     /// Copies gathered output to its place in the batch.
-    pub fn scatter(&self, piece: &Piece, batch: &mut Batch) {
+    pub fn scatter(&self, piece: &GpuPiece, batch: &mut Batch) {
         let Some(gathered) = &self.gathered[1] else { return };
         for run in &piece.runs {
             batch.output[run.host..][..run.len].copy_from_slice(&gathered[run.place..][..run.len]);

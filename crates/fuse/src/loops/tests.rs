@@ -17,12 +17,12 @@ type Request = Box<dyn FnOnce() + Send>;
 
 /// A fake kernel: it gives each request to a waiting loop, or queues it until a loop waits.
 #[derive(Default)]
-struct Device {
+struct FuseDevice {
     queue: Mutex<(VecDeque<Request>, bool)>,
     arrived: Condvar,
 }
 
-impl Device {
+impl FuseDevice {
     fn send(&self, request: impl FnOnce() + Send + 'static) {
         self.queue.lock().0.push_back(Box::new(request));
         self.arrived.notify_one();
@@ -47,14 +47,14 @@ impl Device {
 }
 
 struct Mount {
-    device: Arc<Device>,
+    device: Arc<FuseDevice>,
     loops: Arc<Loops>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Mount {
     fn new() -> Mount {
-        let device = Arc::<Device>::default();
+        let device = Arc::<FuseDevice>::default();
         let queue = device.clone();
         let loops = Loops::new(COUNT, Box::new(move || !queue.queue.lock().0.is_empty()));
         let mut threads: Vec<_> = (0..COUNT)

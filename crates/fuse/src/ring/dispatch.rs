@@ -1,7 +1,7 @@
 //! Dispatch of an operation to [`Requests`].
 
 use super::{
-    parse::{Fault, Header, Operation},
+    parse::{Operation, ParseFault, RequestHeader},
     reply::{RingListing, RingReply},
 };
 use crate::{
@@ -58,9 +58,9 @@ pub fn takes_long(operation: &Operation, shared: bool) -> bool {
 }
 
 /// Serves an operation and answers it.
-pub fn serve(requests: &Requests, header: &Header, operation: Operation, reply: RingReply) {
+pub fn serve(requests: &Requests, header: &RequestHeader, operation: Operation, reply: RingReply) {
     use Operation as Op;
-    let Header { number, user, group, thread, .. } = *header;
+    let RequestHeader { number, user, group, thread, .. } = *header;
     let caller = Caller { user, group, thread };
     match operation {
         Op::Lookup { name } => requests.lookup(caller, number, name, reply),
@@ -129,10 +129,10 @@ pub fn serve(requests: &Requests, header: &Header, operation: Operation, reply: 
 }
 
 /// Answers a request that cannot be served.
-pub fn refuse(fault: Fault, reply: RingReply) {
+pub fn refuse(fault: ParseFault, reply: RingReply) {
     let errno = match fault {
-        Fault::Unknown => UNSUPPORTED_REQUEST,
-        Fault::Malformed => MALFORMED_REQUEST,
+        ParseFault::Unknown => UNSUPPORTED_REQUEST,
+        ParseFault::Malformed => MALFORMED_REQUEST,
     };
     Reply::<()>::answer(reply, Err(errno));
 }

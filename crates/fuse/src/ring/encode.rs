@@ -1,6 +1,6 @@
 //! Encodes answers as the bytes that the kernel takes from a ring. Layouts as in [`super::parse`].
 
-use crate::replies::{AttrReply, Created, Found, Opened};
+use crate::replies::{AttrReply, Created, FoundReply, OpenReply};
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, time::Duration};
 use vault::{Kind, Stat, StatFs};
 
@@ -39,14 +39,14 @@ pub fn told(told: &AttrReply) -> Vec<u8> {
 }
 
 /// Encodes `fuse_entry_out`.
-pub fn found(found: &Found) -> Vec<u8> {
+pub fn found(found: &FoundReply) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(160);
     put_found(&mut bytes, found, found.name_ttl);
     bytes
 }
 
 /// Encodes `fuse_open_out`.
-pub fn opened(opened: &Opened) -> Vec<u8> {
+pub fn opened(opened: &OpenReply) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(16);
     put_opened(&mut bytes, opened);
     bytes
@@ -86,7 +86,7 @@ pub fn listed(bytes: &mut Vec<u8>, room: usize, number: u64, next: u64, kind: Ki
 
 /// Appends a `fuse_direntplus` and a name, if the total stays within `room` bytes. Returns whether it did
 /// not fit.
-pub fn listed_plus(bytes: &mut Vec<u8>, room: usize, next: u64, name: &OsStr, found: &Found) -> bool {
+pub fn listed_plus(bytes: &mut Vec<u8>, room: usize, next: u64, name: &OsStr, found: &FoundReply) -> bool {
     let ttl = found.told.ttl.min(found.name_ttl);
     within(bytes, room, |bytes| {
         put_found(bytes, found, ttl);
@@ -112,14 +112,14 @@ fn put_name(bytes: &mut Vec<u8>, number: u64, next: u64, kind: Kind, name: &OsSt
     bytes.extend_from_slice(name.as_bytes());
 }
 
-fn put_found(bytes: &mut Vec<u8>, found: &Found, name_ttl: Duration) {
+fn put_found(bytes: &mut Vec<u8>, found: &FoundReply, name_ttl: Duration) {
     let AttrReply { number, stat, ttl } = &found.told;
     put(bytes, &[*number, found.generation, name_ttl.as_secs(), ttl.as_secs()]);
     put(bytes, &[name_ttl.subsec_nanos(), ttl.subsec_nanos()]);
     put_attributes(bytes, *number, stat);
 }
 
-fn put_opened(bytes: &mut Vec<u8>, opened: &Opened) {
+fn put_opened(bytes: &mut Vec<u8>, opened: &OpenReply) {
     put(bytes, &[opened.handle]);
     put(bytes, &[opened.mode.bits(), 0]);
 }
@@ -153,9 +153,9 @@ mod tests {
     use crate::attr;
     use fuser::FopenFlags;
 
-    fn a_found() -> Found {
+    fn a_found() -> FoundReply {
         let stat = Stat { size: 5, mode: 0o644, ..attr::unknown(Kind::File, 7) };
-        Found {
+        FoundReply {
             told: AttrReply { number: 7, stat, ttl: Duration::from_millis(1500) },
             generation: 3,
             name_ttl: Duration::from_secs(60),
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn answers_have_the_kernels_sizes() {
-        let opened = Opened { handle: 9, mode: FopenFlags::FOPEN_KEEP_CACHE };
+        let opened = OpenReply { handle: 9, mode: FopenFlags::FOPEN_KEEP_CACHE };
         assert_eq!((told(&a_found().told).len(), found(&a_found()).len()), (104, 128));
         assert_eq!(super::opened(&opened).len(), 16);
         assert_eq!(created(&Created { found: a_found(), opened }).len(), 144);

@@ -5,14 +5,14 @@
 //! entries only while the ring's thread is inside its system call (IORING_SETUP_DEFER_TASKRUN), so that
 //! thread may access idle entries between two calls.
 //!
-//! A received request has two owners: a [`Request`], which lends its bytes, and a [`RingReply`]. When
+//! A received request has two owners: a [`RingRequest`], which lends its bytes, and a [`RingReply`]. When
 //! both are dropped, the entry returns to its thread, which commits the answer.
 //!
 //! [`RingReply`]: super::reply::RingReply
 
 use super::{
     mail::Mail,
-    parse::{self, ARGUMENTS, HEADER, Header},
+    parse::{self, ARGUMENTS, HEADER, RequestHeader},
 };
 use crate::errno::UNANSWERED;
 use content::Result;
@@ -50,7 +50,7 @@ pub enum Answered {
 }
 
 /// Memory for one request of a queue.
-pub struct Entry {
+pub struct RingEntry {
     start: *mut u8,
     /// Header and payload, in the form that the kernel reads. It reads this when it takes the command,
     /// which may be later.
@@ -73,17 +73,17 @@ pub struct Entry {
 }
 
 // SAFETY: only the ring's thread accesses the memory while the entry belongs to it or is idle. Otherwise
-// only the two owners of a request do: `Request` only reads, and `put` writes only where nothing is lent.
-unsafe impl Send for Entry {}
+// only the two owners of a request do: `RingRequest` only reads, and `put` writes only where nothing is lent.
+unsafe impl Send for RingEntry {}
 // SAFETY: as above.
-unsafe impl Sync for Entry {}
+unsafe impl Sync for RingEntry {}
 
-impl Entry {
+impl RingEntry {
     /// Creates an entry for payloads of up to `capacity` bytes. It uses no memory before its first use.
     ///
     /// # Errors
     /// If the address space is exhausted.
-    pub fn new(capacity: usize, index: usize, queue: u16, mail: Arc<Mail>) -> io::Result<Arc<Entry>> {
+    pub fn new(capacity: usize, index: usize, queue: u16, mail: Arc<Mail>) -> io::Result<Arc<RingEntry>> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let len = PAYLOAD_AT + capacity;
         // SAFETY: a new mapping, at an address chosen by the kernel.
@@ -97,7 +97,7 @@ impl Entry {
             iov_base: start.wrapping_add(at).cast::<c_void>(),
             iov_len: len,
         };
-        Ok(Arc::new(Entry {
+        Ok(Arc::new(RingEntry {
             start,
             parts: [part(0, HEADER_LEN), part(PAYLOAD_AT, capacity)],
             capacity,
@@ -119,7 +119,7 @@ impl Entry {
 
     /// Takes the request that the kernel has put here. Called by the ring's thread, once for each
     /// completion.
-    pub fn take(self: &Arc<Self>) -> Request {
+    pub fn take(self: &Arc<Self>) -> RingRequest {
         self.hands.store(2, Ordering::Relaxed);
         *self.answer.lock() = None;
         let arguments = self.read::<ARGUMENTS>(ARGUMENTS_AT);
@@ -130,7 +130,7 @@ impl Entry {
         // Written data is lent in place, because a write's answer does not use the payload.
         self.lent.store(if header.opcode == parse::WRITE { size } else { 0 }, Ordering::Relaxed);
         let copy = (header.opcode != parse::WRITE).then(|| Zeroizing::new(self.payload(size).to_vec()));
-        Request { entry: self.clone(), header, arguments, size, copy }
+        RingRequest { entry: self.clone(), header, arguments, size, copy }
     }
 
     /// Writes the answer in the kernel's format, and returns the ID under which to commit it. Called by
@@ -252,13 +252,13 @@ impl Entry {
 
     fn payload(&self, size: usize) -> &[u8] {
         assert!(size <= self.capacity);
-        // SAFETY: inside the mapping. Lent only to a `Request`, which keeps the entry from the kernel.
+        // SAFETY: inside the mapping. Lent only to a `RingRequest`, which keeps the entry from the kernel.
         // Nothing else writes to the payload meanwhile: see `write`.
         unsafe { slice::from_raw_parts(self.start.add(PAYLOAD_AT), size) }
     }
 }
 
-impl Drop for Entry {
+impl Drop for RingEntry {
     fn drop(&mut self) {
         // SAFETY: the entry's own mapping, of which nothing is lent any more. The ring is gone: it has a
         // reference to each entry, and is closed before it drops them.
@@ -267,10 +267,10 @@ impl Drop for Entry {
 }
 
 /// A received request.
-pub struct Request {
-    pub(super) entry: Arc<Entry>,
+pub struct RingRequest {
+    pub(super) entry: Arc<RingEntry>,
     /// The header, common to all requests.
-    pub header: Header,
+    pub header: RequestHeader,
     /// Memory for its arguments.
     pub arguments: [u8; ARGUMENTS],
     size: usize,
@@ -278,7 +278,7 @@ pub struct Request {
     copy: Option<Zeroizing<Vec<u8>>>,
 }
 
-impl Request {
+impl RingRequest {
     /// The payload: names, values, or data to write.
     pub fn payload(&self) -> &[u8] {
         match &self.copy {
@@ -288,7 +288,7 @@ impl Request {
     }
 }
 
-impl Drop for Request {
+impl Drop for RingRequest {
     fn drop(&mut self) {
         self.entry.leave();
     }

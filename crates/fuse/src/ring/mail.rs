@@ -10,7 +10,7 @@ use std::{
 
 /// Pending messages to the thread of a ring.
 #[derive(Default)]
-pub struct Waiting {
+pub struct MailWaiter {
     /// Entries whose requests are answered.
     pub done: Vec<usize>,
     /// Whether there are small reads to serve as a batch.
@@ -23,7 +23,7 @@ pub struct Waiting {
     asleep: bool,
 }
 
-impl Waiting {
+impl MailWaiter {
     fn is_empty(&self) -> bool {
         self.done.is_empty() && !self.reads && self.empty.is_empty() && !self.end
     }
@@ -31,7 +31,7 @@ impl Waiting {
 
 /// A thread's mailbox.
 pub struct Mail {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<MailWaiter>,
     bell: OwnedFd,
 }
 
@@ -65,7 +65,7 @@ impl Mail {
     }
 
     /// Takes all messages. If there are none, the thread counts as asleep from here on.
-    pub fn take(&self) -> Option<Waiting> {
+    pub fn take(&self) -> Option<MailWaiter> {
         let mut waiting = self.waiting.lock();
         waiting.asleep = waiting.is_empty();
         (!waiting.asleep).then(|| std::mem::take(&mut *waiting))
@@ -82,7 +82,7 @@ impl Mail {
         self.bell.as_raw_fd()
     }
 
-    fn leave(&self, what: impl FnOnce(&mut Waiting)) {
+    fn leave(&self, what: impl FnOnce(&mut MailWaiter)) {
         let asleep = {
             let mut waiting = self.waiting.lock();
             what(&mut waiting);

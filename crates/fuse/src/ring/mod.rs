@@ -16,7 +16,7 @@ mod parse;
 mod reply;
 mod thread;
 
-pub use parse::{ARGUMENTS, Fault, HEADER, Header, Operation, header, operation};
+pub use parse::{ARGUMENTS, HEADER, Operation, ParseFault, RequestHeader, header, operation};
 
 use super::{affinity, requests::Requests};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -28,7 +28,7 @@ use std::{
     thread::{Builder, JoinHandle},
     time::Duration,
 };
-use thread::{Queue, Ring, Work};
+use thread::{Ring, RingQueue, RingWork};
 
 /// The processors that the machine may ever have.
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
@@ -45,7 +45,7 @@ pub struct Prepared(Vec<BegunThread>);
 struct BegunThread {
     thread: JoinHandle<()>,
     mail: Arc<Mail>,
-    to: Sender<(Work, Sender<io::Result<()>>)>,
+    to: Sender<(RingWork, Sender<io::Result<()>>)>,
 }
 
 /// Rings that serve a mount.
@@ -56,7 +56,7 @@ pub struct Rings {
 
 /// Sends messages to all threads of a mount's rings.
 #[derive(Clone)]
-pub struct Word(Vec<Arc<Mail>>);
+pub struct RingWord(Vec<Arc<Mail>>);
 
 impl Prepared {
     /// Creates a ring for each processor, and one for all processors that this process may not run on.
@@ -70,10 +70,10 @@ impl Prepared {
             (0..possible).partition(|&number| processors.is_set(number.into()));
         let mut all = Prepared(Vec::new());
         for number in own {
-            all.0.push(BegunThread::start(Some(number), vec![Queue::new(number, DEPTH)])?);
+            all.0.push(BegunThread::start(Some(number), vec![RingQueue::new(number, DEPTH)])?);
         }
         if !others.is_empty() {
-            let queues = others.into_iter().map(|number| Queue::new(number, SHALLOW)).collect();
+            let queues = others.into_iter().map(|number| RingQueue::new(number, SHALLOW)).collect();
             all.0.push(BegunThread::start(None, queues)?);
         }
         Ok(all)
@@ -96,7 +96,7 @@ impl Prepared {
         let (told, tell) = unbounded();
         let mut rings = Rings { threads: Vec::new(), mails: Vec::new() };
         for BegunThread { thread, mail, to } in self.0 {
-            let work = Work { device: device.clone(), requests: requests.clone(), largest, kept };
+            let work = RingWork { device: device.clone(), requests: requests.clone(), largest, kept };
             // If the thread has ended, its sender is dropped, too.
             let _ = to.send((work, told.clone()));
             rings.threads.push(thread);
@@ -119,7 +119,7 @@ impl Prepared {
 }
 
 impl BegunThread {
-    fn start(processor: Option<u16>, queues: Vec<Queue>) -> io::Result<BegunThread> {
+    fn start(processor: Option<u16>, queues: Vec<RingQueue>) -> io::Result<BegunThread> {
         let mail = Arc::new(Mail::new()?);
         let (to, from) = bounded(1);
         let (made, is_made) = bounded(1);
@@ -139,8 +139,8 @@ impl BegunThread {
 /// Body of a thread: creates its ring, waits until there is a mount to serve, and serves it.
 fn run(
     made: &Sender<io::Result<()>>,
-    from: &Receiver<(Work, Sender<io::Result<()>>)>,
-    queues: Vec<Queue>,
+    from: &Receiver<(RingWork, Sender<io::Result<()>>)>,
+    queues: Vec<RingQueue>,
     mail: Arc<Mail>,
 ) {
     let uring = match thread::uring() {
@@ -164,8 +164,8 @@ fn run(
 
 impl Rings {
     /// Returns a handle for messages to the threads.
-    pub fn word(&self) -> Word {
-        Word(self.mails.clone())
+    pub fn word(&self) -> RingWord {
+        RingWord(self.mails.clone())
     }
 
     /// Ends the threads, once the mount has ended.
@@ -178,7 +178,7 @@ impl Rings {
     }
 }
 
-impl Word {
+impl RingWord {
     /// Empties all entries that hold no request, and waits until that is done.
     pub fn empty(&self) {
         let (told, tell) = unbounded();

@@ -24,18 +24,18 @@ const SECOND: u32 = 1_000_000_000;
 
 /// Why a request cannot be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum ParseFault {
     /// Its opcode is unknown.
     Unknown,
     /// It is too short, or one of its values is out of range.
     Malformed,
 }
 
-type Result<T> = std::result::Result<T, Fault>;
+type Result<T> = std::result::Result<T, ParseFault>;
 
 /// The header, common to all requests.
 #[derive(Debug, Clone, Copy)]
-pub struct Header {
+pub struct RequestHeader {
     /// The kind of request.
     pub opcode: u32,
     /// Unique number of the request.
@@ -91,11 +91,11 @@ pub enum Operation<'a> {
 }
 
 /// Decodes a header.
-pub fn header(bytes: &[u8; HEADER]) -> Header {
+pub fn header(bytes: &[u8; HEADER]) -> RequestHeader {
     fn part<const N: usize>(bytes: &[u8; HEADER], at: usize) -> [u8; N] {
         std::array::from_fn(|i| bytes[at + i])
     }
-    Header {
+    RequestHeader {
         opcode: u32::from_ne_bytes(part(bytes, 4)),
         unique: u64::from_ne_bytes(part(bytes, 8)),
         number: u64::from_ne_bytes(part(bytes, 16)),
@@ -181,7 +181,7 @@ pub fn operation<'a>(opcode: u32, arguments: &[u8; ARGUMENTS], payload: &'a [u8]
             let (flags, mode, umask) = (args.i32()?, args.u32()?, args.u32()?);
             Op::Tmpfile { mode, umask, flags }
         }
-        _ => return Err(Fault::Unknown),
+        _ => return Err(ParseFault::Unknown),
     })
 }
 
@@ -209,7 +209,7 @@ fn time(is_set: bool, now: bool, seconds: i64, nanoseconds: u32) -> Result<Optio
         (false, _) => Ok(None),
         (true, true) => Ok(Some(SetTime::Now)),
         (true, false) if nanoseconds < SECOND => Ok(Some(SetTime::At(Time { seconds, nanoseconds }))),
-        (true, false) => Err(Fault::Malformed),
+        (true, false) => Err(ParseFault::Malformed),
     }
 }
 
@@ -218,7 +218,7 @@ struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
-        let (first, rest) = self.0.split_first_chunk().ok_or(Fault::Malformed)?;
+        let (first, rest) = self.0.split_first_chunk().ok_or(ParseFault::Malformed)?;
         self.0 = rest;
         Ok(*first)
     }
@@ -241,7 +241,7 @@ impl Fields<'_> {
 
     /// A file offset, or a length in bytes.
     fn offset(&mut self) -> Result<u64> {
-        u64::try_from(self.i64()?).map_err(|_| Fault::Malformed)
+        u64::try_from(self.i64()?).map_err(|_| ParseFault::Malformed)
     }
 }
 
@@ -250,14 +250,14 @@ struct NameReader<'a>(&'a [u8]);
 
 impl<'a> NameReader<'a> {
     fn name(&mut self) -> Result<&'a OsStr> {
-        let end = self.0.iter().position(|&byte| byte == 0).ok_or(Fault::Malformed)?;
+        let end = self.0.iter().position(|&byte| byte == 0).ok_or(ParseFault::Malformed)?;
         let name = &self.0[..end];
         self.0 = &self.0[end + 1..];
-        if name.is_empty() { Err(Fault::Malformed) } else { Ok(OsStr::from_bytes(name)) }
+        if name.is_empty() { Err(ParseFault::Malformed) } else { Ok(OsStr::from_bytes(name)) }
     }
 
     fn bytes(&mut self, len: u32) -> Result<&'a [u8]> {
-        self.0.get(..len as usize).ok_or(Fault::Malformed)
+        self.0.get(..len as usize).ok_or(ParseFault::Malformed)
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
             matches!(parsed, Ok(Operation::Symlink { name, target }) if name == "name" && target == "target")
         );
         for bad in [&b""[..], b"name", b"name\0", b"name\0target", b"\0target\0", b"name\0\0"] {
-            assert_eq!(operation(6, &none, bad).err(), Some(Fault::Malformed), "{bad:?}");
+            assert_eq!(operation(6, &none, bad).err(), Some(ParseFault::Malformed), "{bad:?}");
         }
     }
 
@@ -293,7 +293,7 @@ mod tests {
         let parsed = operation(WRITE, &write(5, 3), b"abc");
         assert!(matches!(parsed, Ok(Operation::Write { handle: 7, offset: 5, data: b"abc", .. })));
         for (offset, size) in [(5, 4), (-1, 3), (0, u32::MAX)] {
-            assert_eq!(operation(WRITE, &write(offset, size), b"abc").err(), Some(Fault::Malformed));
+            assert_eq!(operation(WRITE, &write(offset, size), b"abc").err(), Some(ParseFault::Malformed));
         }
     }
 
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!((changes.uid, changes.gid), (Some(8), Some(9)));
         let at = SetTime::At(Time { seconds: -5, nanoseconds: 5 });
         assert_eq!((changes.atime, changes.mtime), (Some(at), Some(SetTime::Now)));
-        assert_eq!(operation(4, &setattr(1 << 4, SECOND), b"").err(), Some(Fault::Malformed));
+        assert_eq!(operation(4, &setattr(1 << 4, SECOND), b"").err(), Some(ParseFault::Malformed));
         let nothing = operation(4, &setattr(0, SECOND), b"");
         assert!(matches!(nothing, Ok(Operation::Setattr { handle: None, changes })
             if changes.atime.is_none() && changes.size.is_none()));
@@ -321,7 +321,11 @@ mod tests {
     #[test]
     fn kinds_that_are_never_asked_for_are_unknown() {
         for opcode in [0, 2, 7, 26, 31, 36, 37, 39, 40, 48, 4096, u32::MAX] {
-            assert_eq!(operation(opcode, &arguments(&[]), b"a\0b\0").err(), Some(Fault::Unknown), "{opcode}");
+            assert_eq!(
+                operation(opcode, &arguments(&[]), b"a\0b\0").err(),
+                Some(ParseFault::Unknown),
+                "{opcode}"
+            );
         }
     }
 
@@ -340,7 +344,7 @@ mod tests {
         for (at, value) in [(4, 1_u32), (8, 2), (16, 3), (24, 4), (28, 5), (32, 6)] {
             bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
         }
-        let Header { opcode, unique, number, user, group, thread } = header(&bytes);
+        let RequestHeader { opcode, unique, number, user, group, thread } = header(&bytes);
         assert_eq!((opcode, unique, number, user, group, thread), (1, 2, 3, 4, 5, 6));
     }
 }

@@ -2,13 +2,15 @@
 
 use super::{
     encode,
-    entry::{Answered, Entry, Request},
+    entry::{Answered, RingEntry, RingRequest},
     mail::Mail,
 };
 use crate::{
     errno::{Answer, UNANSWERED},
     read_queue::QueuedRead,
-    replies::{AttrReply, Created, Found, Listing, ListingPlus, Opened, Place, Reply, Value, Written},
+    replies::{
+        AttrReply, Created, FoundReply, Listing, ListingPlus, OpenReply, Place, Reply, Value, Written,
+    },
     server::Server,
     small_reads::ReadReply,
 };
@@ -37,14 +39,14 @@ impl Reads {
 
 /// Reply to a request of a ring. Dropping it without an answer sends EIO.
 pub struct RingReply {
-    entry: Arc<Entry>,
+    entry: Arc<RingEntry>,
     reads: Arc<Reads>,
     opcode: u32,
 }
 
 impl RingReply {
     /// Creates the reply to this request. Call it once per request.
-    pub fn to(request: &Request, reads: Arc<Reads>) -> RingReply {
+    pub fn to(request: &RingRequest, reads: Arc<Reads>) -> RingReply {
         RingReply { entry: request.entry.clone(), reads, opcode: request.header.opcode }
     }
 
@@ -84,8 +86,8 @@ macro_rules! encoded {
 encoded! {
     (), |()| Vec::new();
     AttrReply, encode::told;
-    Found, encode::found;
-    Opened, encode::opened;
+    FoundReply, encode::found;
+    OpenReply, encode::opened;
     Created, encode::created;
     Written, |Written(bytes)| encode::count(*bytes);
     Place, |Place(offset)| encode::place(*offset);
@@ -149,7 +151,7 @@ impl Listing for RingListing {
 }
 
 impl ListingPlus for RingListing {
-    fn add(&mut self, next: u64, name: &OsStr, found: &Found) -> bool {
+    fn add(&mut self, next: u64, name: &OsStr, found: &FoundReply) -> bool {
         encode::listed_plus(&mut self.bytes, self.room, next, name, found)
     }
 }

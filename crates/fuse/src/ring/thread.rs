@@ -11,7 +11,7 @@
 
 use super::{
     dispatch,
-    entry::Entry,
+    entry::RingEntry,
     mail::Mail,
     parse,
     reply::{Reads, RingReply},
@@ -50,14 +50,14 @@ pub type Uring = IoUring<squeue::Entry128, cqueue::Entry>;
 pub fn uring() -> io::Result<Uring> {
     IoUring::builder()
         .setup_single_issuer()
-        // The kernel copies requests only while this thread is inside its call: `Entry` relies on it.
+        // The kernel copies requests only while this thread is inside its call: `RingEntry` relies on it.
         .setup_defer_taskrun()
         .setup_cqsize(MOST_ENTRIES as u32)
         .build(SUBMISSIONS)
 }
 
 /// The kernel's queue of one processor.
-pub struct Queue {
+pub struct RingQueue {
     /// Number of the queue.
     pub number: u16,
     /// Initial number of entries.
@@ -67,10 +67,10 @@ pub struct Queue {
     refused: Vec<usize>,
 }
 
-impl Queue {
+impl RingQueue {
     /// Creates a queue with `depth` initial entries.
-    pub fn new(number: u16, depth: usize) -> Queue {
-        Queue { number, depth, idle: 0, refused: Vec::new() }
+    pub fn new(number: u16, depth: usize) -> RingQueue {
+        RingQueue { number, depth, idle: 0, refused: Vec::new() }
     }
 
     /// Number of idle entries below which more are added.
@@ -80,7 +80,7 @@ impl Queue {
 }
 
 /// The mount that a thread serves, and its limits.
-pub struct Work {
+pub struct RingWork {
     /// The mount's device.
     pub device: Arc<OwnedFd>,
     /// The request handlers.
@@ -111,8 +111,8 @@ type Step = Result<(), StopReason>;
 pub struct Ring {
     /// Declared before the entries, so that it is dropped first: the kernel must not use them after that.
     uring: Uring,
-    work: Work,
-    queues: Vec<Queue>,
+    work: RingWork,
+    queues: Vec<RingQueue>,
     entries: Vec<RingRoom>,
     mail: Arc<Mail>,
     reads: Arc<Reads>,
@@ -125,7 +125,7 @@ pub struct Ring {
 }
 
 struct RingRoom {
-    entry: Arc<Entry>,
+    entry: Arc<RingEntry>,
     /// Index of its queue.
     queue: usize,
     /// Whether it belongs to the kernel, or is about to.
@@ -136,7 +136,7 @@ struct RingRoom {
 
 impl Ring {
     /// Creates a ring for these queues.
-    pub fn new(uring: Uring, work: Work, queues: Vec<Queue>, mail: Arc<Mail>) -> Ring {
+    pub fn new(uring: Uring, work: RingWork, queues: Vec<RingQueue>, mail: Arc<Mail>) -> Ring {
         let reads = Reads::new(mail.clone());
         let (entries, empty) = (Vec::new(), Vec::new());
         Ring { uring, work, queues, entries, mail, reads, empty, large: false, rung: Box::default() }
@@ -267,7 +267,7 @@ impl Ring {
     /// Creates a new entry for a queue.
     fn new_entry(&mut self, queue: usize) -> io::Result<usize> {
         let index = self.entries.len();
-        let entry = Entry::new(self.work.largest, index, self.queues[queue].number, self.mail.clone())?;
+        let entry = RingEntry::new(self.work.largest, index, self.queues[queue].number, self.mail.clone())?;
         self.entries.push(RingRoom { entry, queue, idle: false, used: false });
         Ok(index)
     }

@@ -3,7 +3,7 @@
 use crypto::hash::md6::forest::are_few;
 use engine::{
     Fault,
-    driver::{Context, Geometry, Kernel, Module},
+    driver::{CudaContext, Geometry, Kernel, Module},
 };
 use std::sync::{Arc, atomic::AtomicUsize};
 
@@ -18,8 +18,8 @@ const SHARING: u32 = 16;
 const DESK: u32 = 112;
 
 /// An open device.
-pub(super) struct Device {
-    pub context: Arc<Context>,
+pub(super) struct HashDevice {
+    pub context: Arc<CudaContext>,
     alone: Kernel,
     shared: Kernel,
     processors: usize,
@@ -27,17 +27,17 @@ pub(super) struct Device {
     pub in_flight: AtomicUsize,
 }
 
-impl Device {
+impl HashDevice {
     /// Opens the device with this number and loads the kernels.
     ///
     /// # Errors
     /// Why it cannot be used.
     pub fn open(number: usize) -> Result<Self, Fault> {
-        let (context, description) = Context::open(number)?;
+        let (context, description) = CudaContext::open(number)?;
         let module = Module::load(&context, FATBIN)?;
         let alone = module.kernel("md6_nodes", 0)?;
         let shared = module.kernel("md6_nodes_shared", (THREADS * DESK) as usize)?;
-        Ok(Device {
+        Ok(HashDevice {
             context,
             alone,
             shared,

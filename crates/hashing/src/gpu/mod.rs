@@ -4,14 +4,14 @@
 mod device;
 mod slot;
 
-pub(super) use slot::{BYTES, Failed, InFlight, MessageSlot, TREES};
+pub(super) use slot::{BYTES, Failed, MessageSlot, SlotInFlight, TREES};
 
 use crossbeam_channel::bounded;
 use crypto::hash::{
     Function,
     md6::{Md6, forest::Tree},
 };
-use device::Device;
+use device::HashDevice;
 use engine::{Fault, driver::DriverError};
 use parking_lot::Mutex;
 use std::{
@@ -35,8 +35,8 @@ pub(super) const OWN: usize = 2;
 const SLOTS: usize = 32;
 
 /// The first GPU, open or to be opened later.
-pub struct Gpu {
-    device: Mutex<Option<Arc<Device>>>,
+pub struct HashGpu {
+    device: Mutex<Option<Arc<HashDevice>>>,
     /// Slots not held by any thread.
     free: Mutex<Vec<MessageSlot>>,
     /// Number of slots to create.
@@ -51,9 +51,9 @@ pub struct Gpu {
     asked: AtomicBool,
 }
 
-impl Gpu {
+impl HashGpu {
     fn new(threads: usize, alone: bool) -> Self {
-        Gpu {
+        HashGpu {
             device: Mutex::default(),
             free: Mutex::default(),
             slots: threads.saturating_mul(OWN).min(SLOTS),
@@ -70,7 +70,7 @@ impl Gpu {
     /// # Errors
     /// Why the device cannot be used.
     pub fn open(threads: usize) -> Result<Self, Fault> {
-        let gpu = Gpu::new(threads, true);
+        let gpu = HashGpu::new(threads, true);
         gpu.begin(ready_device()?);
         Ok(gpu)
     }
@@ -78,7 +78,7 @@ impl Gpu {
     /// The device will be opened once there is enough to hash for this number of threads. Until then, and
     /// whenever the device is busy, the CPU hashes.
     pub fn later(threads: usize) -> Self {
-        Gpu::new(threads, false)
+        HashGpu::new(threads, false)
     }
 
     /// Whether a GPU supports the function.
@@ -106,7 +106,7 @@ impl Gpu {
     }
 
     /// Puts the device in service and creates its slots now, so that no thread waits for the driver later.
-    fn begin(&self, device: Arc<Device>) {
+    fn begin(&self, device: Arc<HashDevice>) {
         *self.device.lock() = Some(device.clone());
         for _ in 0..self.slots {
             match MessageSlot::new(&device) {
@@ -150,7 +150,7 @@ impl Gpu {
     }
 }
 
-impl Drop for Gpu {
+impl Drop for HashGpu {
     /// Wipes the slots' memory on the device. The context and its memory are left to the end of the
     /// process, which frees them faster than the driver does.
     fn drop(&mut self) {
@@ -163,19 +163,19 @@ impl Drop for Gpu {
 }
 
 /// A device that has passed a test. It is opened on a separate thread, because a driver may hang.
-fn ready_device() -> Result<Arc<Device>, Fault> {
+fn ready_device() -> Result<Arc<HashDevice>, Fault> {
     let (sender, ready) = bounded(1);
     let open = move || {
         // The receiver is gone if opening took too long.
-        let _ =
-            sender.send(Device::open(0).map(Arc::new).and_then(|device| tested(&device).map(|()| device)));
+        let _ = sender
+            .send(HashDevice::open(0).map(Arc::new).and_then(|device| tested(&device).map(|()| device)));
     };
     thread::Builder::new().name("gpu-open".to_owned()).spawn(open).map_err(Fault::Thread)?;
     ready.recv_timeout(OPEN_TIMEOUT).unwrap_or(Err(Fault::Driver(DriverError::TimedOut(OPEN_TIMEOUT))))
 }
 
 /// Compares the device's hashes of a message and of a part with those of the CPU.
-fn tested(device: &Arc<Device>) -> Result<(), Fault> {
+fn tested(device: &Arc<HashDevice>) -> Result<(), Fault> {
     const LENGTHS: [usize; 2] = [70_001, 40_000];
     let md6 =
         Md6::new(256).and_then(|md6| md6.with_key(b"test")).map_err(|_| Fault::Wrong("no such hash"))?;

@@ -2,7 +2,7 @@
 //! (`engine::gpu::worker`) looks similar, but takes its orders from another process and waits for a single
 //! event. The driver module contains the code that both share.
 
-use super::device::Device;
+use super::device::HashDevice;
 use crypto::hash::md6::{
     Md6, VALUE,
     forest::{Forest, LAYER, Tree},
@@ -43,11 +43,11 @@ pub struct MessageSlot {
     event: Event,
     /// Number of messages last submitted.
     trees: usize,
-    device: Arc<Device>,
+    device: Arc<HashDevice>,
 }
 
 /// A slot whose messages the device is hashing.
-pub struct InFlight {
+pub struct SlotInFlight {
     /// `None` only after `wait` has taken it.
     slot: Option<MessageSlot>,
 }
@@ -63,7 +63,7 @@ impl MessageSlot {
     ///
     /// # Errors
     /// The driver's error.
-    pub(super) fn new(device: &Arc<Device>) -> Result<Self, Fault> {
+    pub(super) fn new(device: &Arc<HashDevice>) -> Result<Self, Fault> {
         let context = &device.context;
         Ok(MessageSlot {
             input: HostMemory::new(context, BYTES)?,
@@ -98,11 +98,11 @@ impl MessageSlot {
     ///
     /// # Errors
     /// The driver's error.
-    pub fn submit(mut self, md6: &Md6, trees: &[Tree]) -> Result<InFlight, Box<Failed>> {
+    pub fn submit(mut self, md6: &Md6, trees: &[Tree]) -> Result<SlotInFlight, Box<Failed>> {
         match self.send(md6, trees) {
             Ok(()) => {
                 self.device.in_flight.fetch_add(BYTES, Ordering::Relaxed);
-                Ok(InFlight { slot: Some(self) })
+                Ok(SlotInFlight { slot: Some(self) })
             }
             Err(fault) => {
                 // Part of it may be in flight.
@@ -194,7 +194,7 @@ impl Drop for MessageSlot {
     }
 }
 
-impl InFlight {
+impl SlotInFlight {
     /// Whether `wait` would return immediately.
     pub fn is_over(&self) -> bool {
         self.slot.as_ref().is_none_or(|slot| slot.event.has_happened().unwrap_or(true))
@@ -224,7 +224,7 @@ impl InFlight {
     }
 }
 
-impl Drop for InFlight {
+impl Drop for SlotInFlight {
     fn drop(&mut self) {
         if let Some(slot) = &self.slot {
             // The device still uses the memory, so the memory must never be freed.

@@ -4,7 +4,7 @@
 //! in the transaction that records the changes, after the store has made them durable, and only if
 //! nobody has changed the directory since it was read.
 
-use super::entry::{Identity, Salt};
+use super::entry::{AnchoredIdentity, Salt};
 use format::dir_id::DirId;
 use std::{
     collections::{HashMap, HashSet},
@@ -38,7 +38,7 @@ pub(super) struct Settled {
 pub(super) struct Looked {
     pub(super) settled: Settled,
     /// By sealed name. All names of the directory if `settled.names` is `None`.
-    pub(super) names: Vec<(Vec<u8>, Option<Identity>)>,
+    pub(super) names: Vec<(Vec<u8>, Option<AnchoredIdentity>)>,
 }
 
 /// All changed directories.

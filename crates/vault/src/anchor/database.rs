@@ -3,7 +3,7 @@
 //! After an error the database is reopened, because its engine refuses all further operations. Before
 //! that, everything is written again, because a failed sync may have lost data.
 
-use super::entry::{BOUND, Identity, Salt, decode_bound, encode_bound};
+use super::entry::{AnchoredIdentity, BOUND, Salt, decode_bound, encode_bound};
 use content::Bound;
 use format::dir_id::{DirId, ID};
 use parking_lot::Mutex;
@@ -178,10 +178,10 @@ impl Reader {
     }
 
     /// The identity recorded under a sealed name.
-    pub(super) fn name(&self, sealed: &[u8]) -> io::Result<Option<Identity>> {
+    pub(super) fn name(&self, sealed: &[u8]) -> io::Result<Option<AnchoredIdentity>> {
         let table = self.0.open_table(NAMES).map_err(failed)?;
         let Some(value) = table.get(sealed).map_err(failed)? else { return Ok(None) };
-        Identity::decode(value.value()).ok_or_else(malformed).map(Some)
+        AnchoredIdentity::decode(value.value()).ok_or_else(malformed).map(Some)
     }
 
     /// All names of a directory, sealed.
@@ -241,7 +241,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Sets the identity under a sealed name, or removes the name.
-    pub(super) fn set_name(&mut self, sealed: &[u8], identity: Option<&Identity>) -> io::Result<()> {
+    pub(super) fn set_name(&mut self, sealed: &[u8], identity: Option<&AnchoredIdentity>) -> io::Result<()> {
         match identity {
             Some(identity) => self.names.insert(sealed, &identity.encode()[..]).map(drop),
             None => self.names.remove(sealed).map(drop),

@@ -15,7 +15,7 @@ pub(super) const BOUND: usize = 4 + 8 + MAC_LEN;
 
 /// The node under a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Identity {
+pub(crate) enum AnchoredIdentity {
     /// The file with this salt; `None` for a file to which nothing was committed.
     File(Option<Salt>),
     /// A node that could not be identified, such as a file whose records are damaged.
@@ -32,7 +32,7 @@ pub(crate) enum Identity {
 pub(crate) enum Found {
     Nothing,
     Kind(Kind),
-    Identity(Identity),
+    Identity(AnchoredIdentity),
 }
 
 const FILE: u8 = 1;
@@ -42,15 +42,15 @@ const DIR: u8 = 4;
 const LINK: u8 = 5;
 const OTHER: u8 = 6;
 
-impl Identity {
+impl AnchoredIdentity {
     pub(super) fn encode(&self) -> Vec<u8> {
         let (kind, rest): (u8, &[u8]) = match self {
-            Identity::File(Some(salt)) => (FILE, salt),
-            Identity::File(None) => (EMPTY_FILE, &[]),
-            Identity::Any => (ANY, &[]),
-            Identity::Dir(id) => (DIR, &id.0),
-            Identity::Link(mac) => (LINK, mac),
-            Identity::Special(known) => (OTHER, known),
+            AnchoredIdentity::File(Some(salt)) => (FILE, salt),
+            AnchoredIdentity::File(None) => (EMPTY_FILE, &[]),
+            AnchoredIdentity::Any => (ANY, &[]),
+            AnchoredIdentity::Dir(id) => (DIR, &id.0),
+            AnchoredIdentity::Link(mac) => (LINK, mac),
+            AnchoredIdentity::Special(known) => (OTHER, known),
         };
         [&[kind], rest].concat()
     }
@@ -59,23 +59,23 @@ impl Identity {
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         Some(match *kind {
-            FILE => Identity::File(Some(rest.try_into().ok()?)),
-            EMPTY_FILE if rest.is_empty() => Identity::File(None),
-            ANY if rest.is_empty() => Identity::Any,
-            DIR => Identity::Dir(DirId(rest.try_into().ok()?)),
-            LINK => Identity::Link(rest.try_into().ok()?),
-            OTHER => Identity::Special(rest.try_into().ok()?),
+            FILE => AnchoredIdentity::File(Some(rest.try_into().ok()?)),
+            EMPTY_FILE if rest.is_empty() => AnchoredIdentity::File(None),
+            ANY if rest.is_empty() => AnchoredIdentity::Any,
+            DIR => AnchoredIdentity::Dir(DirId(rest.try_into().ok()?)),
+            LINK => AnchoredIdentity::Link(rest.try_into().ok()?),
+            OTHER => AnchoredIdentity::Special(rest.try_into().ok()?),
             _ => return None,
         })
     }
 
     fn is_of(&self, kind: Kind) -> bool {
         match self {
-            Identity::Any => true,
-            Identity::File(_) => kind == Kind::File,
-            Identity::Dir(_) => kind == Kind::Dir,
-            Identity::Link(_) => kind == Kind::Symlink,
-            Identity::Special(known) => known[0] == letter(kind),
+            AnchoredIdentity::Any => true,
+            AnchoredIdentity::File(_) => kind == Kind::File,
+            AnchoredIdentity::Dir(_) => kind == Kind::Dir,
+            AnchoredIdentity::Link(_) => kind == Kind::Symlink,
+            AnchoredIdentity::Special(known) => known[0] == letter(kind),
         }
     }
 
@@ -84,19 +84,19 @@ impl Identity {
         match (self, found) {
             (_, Found::Nothing) => false,
             (_, Found::Kind(kind)) => self.is_of(*kind),
-            (Identity::Any, Found::Identity(_)) => true,
+            (AnchoredIdentity::Any, Found::Identity(_)) => true,
             (_, Found::Identity(found)) => self == found,
         }
     }
 
     fn noun(&self) -> &'static str {
         match self {
-            Identity::File(Some(_)) => "a file",
-            Identity::File(None) => "an empty file",
-            Identity::Any => "something",
-            Identity::Dir(_) => "a directory",
-            Identity::Link(_) => "a link",
-            Identity::Special(_) => "a special file",
+            AnchoredIdentity::File(Some(_)) => "a file",
+            AnchoredIdentity::File(None) => "an empty file",
+            AnchoredIdentity::Any => "something",
+            AnchoredIdentity::Dir(_) => "a directory",
+            AnchoredIdentity::Link(_) => "a link",
+            AnchoredIdentity::Special(_) => "a special file",
         }
     }
 }
@@ -114,7 +114,7 @@ fn letter(kind: Kind) -> u8 {
 
 impl Found {
     /// How it differs from what was confirmed; `None` if it does not.
-    pub(super) fn against(&self, confirmed: Option<&Identity>) -> Option<Mismatch> {
+    pub(super) fn against(&self, confirmed: Option<&AnchoredIdentity>) -> Option<Mismatch> {
         match (self.noun(), confirmed) {
             (None, None) => None,
             (None, Some(confirmed)) => Some(Mismatch::Lost(confirmed.noun())),

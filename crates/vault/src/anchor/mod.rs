@@ -31,7 +31,7 @@ mod tests;
 mod whole;
 
 pub(super) use behind::Behind;
-pub(super) use entry::{Found, Identity};
+pub(super) use entry::{AnchoredIdentity, Found};
 pub use error::AnchorError;
 pub use file::refuse_inside;
 
@@ -47,7 +47,7 @@ use format::{
 };
 use keys::AnchorKeys;
 use parking_lot::{Mutex, RwLock};
-use rules::{Rule, holds};
+use rules::{AnchorRule, holds};
 use std::{
     collections::HashMap,
     ffi::{OsStr, OsString},
@@ -381,7 +381,7 @@ impl Anchor {
         if !changes.is_marked(id) {
             let known = self.database.read(|reader| reader.directory(id))? == DirState::Known;
             changes.add(*id, store.clone(), !known);
-            if known && holds(Rule::MarkBeforeChange) {
+            if known && holds(AnchorRule::MarkBeforeChange) {
                 self.database.write(|writer| writer.set_directory(id, DirState::Changing))?;
             }
             changes.mark(id, true);
@@ -420,19 +420,20 @@ impl Anchor {
         if looked.is_empty() && self.changes.lock().nothing_went() {
             return self.commit(); // Only bounds: the store already has those records durably.
         }
-        if holds(Rule::SyncBeforeKeep) {
+        if holds(AnchorRule::SyncBeforeKeep) {
             sync()?;
         }
         let _alone = self.committing.lock();
         let mut changes = self.changes.lock();
-        let is_still = |looked: &&Looked| changes.is_still(&looked.settled) || !holds(Rule::KeepWhatIsStill);
+        let is_still =
+            |looked: &&Looked| changes.is_still(&looked.settled) || !holds(AnchorRule::KeepWhatIsStill);
         let still: Vec<&Looked> = looked.iter().filter(is_still).collect();
         let nothing = still.is_empty() && changes.nothing_went();
         if nothing && self.queue.lock().is_empty() {
             return Ok(());
         }
         let written = self.write(&still, &mut changes);
-        if written.is_err() && holds(Rule::MarkAfterFailure) {
+        if written.is_err() && holds(AnchorRule::MarkAfterFailure) {
             still.iter().for_each(|looked| changes.mark(&looked.settled.id, false));
         }
         written?;
@@ -442,7 +443,7 @@ impl Anchor {
     }
 
     /// The identity recorded under a name.
-    fn under(&self, id: &DirId, name: &OsStr) -> Result<Option<Identity>> {
+    fn under(&self, id: &DirId, name: &OsStr) -> Result<Option<AnchoredIdentity>> {
         let sealed = self.keys()?.seal(id, name);
         Ok(self.database.read(|reader| reader.name(&sealed))?)
     }

@@ -3,7 +3,7 @@
 use super::{
     Anchor, Changing, Compared,
     changes::{Looked, Settled},
-    entry::{Found, Identity},
+    entry::{AnchoredIdentity, Found},
 };
 use crate::{Dir, Kind, OpenFile, StoredName, Vault, attr::key, names::NameOf, xattr_owner::special};
 use content::{Bound, Error, File, Refused, Result};
@@ -63,7 +63,7 @@ impl Vault {
         dir: &Dir,
         stored: &StoredName,
         look: impl Fn() -> Result<T>,
-        identity: impl Fn(&T) -> Result<Option<Identity>>,
+        identity: impl Fn(&T) -> Result<Option<AnchoredIdentity>>,
     ) -> Result<T> {
         let Some(name) = self.anchored_name(dir, stored)? else { return look() };
         let found = |looked: &Result<T>| Some(Found::Identity(identity(looked.as_ref().ok()?).ok()??));
@@ -71,9 +71,9 @@ impl Vault {
     }
 
     /// The identity of a link with this target, if there is an anchor.
-    pub(crate) fn identity_of_link(&self, target: &OsStr) -> Result<Option<Identity>> {
+    pub(crate) fn identity_of_link(&self, target: &OsStr) -> Result<Option<AnchoredIdentity>> {
         let Some(anchor) = &self.anchor else { return Ok(None) };
-        Ok(Some(Identity::Link(anchor.keys()?.target(target))))
+        Ok(Some(AnchoredIdentity::Link(anchor.keys()?.target(target))))
     }
 
     /// The plaintext of a stored name, if there is an anchor to compare it with.
@@ -96,7 +96,7 @@ impl Vault {
     }
 
     /// The identity that the anchor has under a name. It may be outdated.
-    fn anchored(&self, dir: &Dir, name: &OsStr) -> Option<Identity> {
+    fn anchored(&self, dir: &Dir, name: &OsStr) -> Option<AnchoredIdentity> {
         self.kept_anchor()?.under(dir.id.as_ref()?, name).ok()?
     }
 
@@ -220,49 +220,49 @@ impl Vault {
         anchor: &Anchor,
         dir: &Dir,
         stored: &StoredName,
-        file: &mut dyn FnMut(&StoredName) -> Result<Identity>,
-    ) -> Result<Option<Identity>> {
+        file: &mut dyn FnMut(&StoredName) -> Result<AnchoredIdentity>,
+    ) -> Result<Option<AnchoredIdentity>> {
         let node = match dir.store.node(&stored.0) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             node => node?,
         };
         let raw = node.stat()?;
         let known = match Kind::from_store(FileType::from_raw_mode(raw.st_mode)) {
-            None => Ok(Identity::Any),
+            None => Ok(AnchoredIdentity::Any),
             Some(Kind::File) => file(stored),
             Some(Kind::Dir) => self.with_id(dir.store.open_dir(&stored.0)?).map(|dir| match dir.id {
-                Some(id) => Identity::Dir(id),
-                None => Identity::Any,
+                Some(id) => AnchoredIdentity::Dir(id),
+                None => AnchoredIdentity::Any,
             }),
             Some(Kind::Symlink) => self
                 .target_of(dir, stored)
-                .and_then(|target| Ok(Identity::Link(anchor.keys()?.target(&target)))),
+                .and_then(|target| Ok(AnchoredIdentity::Link(anchor.keys()?.target(&target)))),
             Some(Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice) => {
-                Ok(special(&raw).map_or(Identity::Any, Identity::Special))
+                Ok(special(&raw).map_or(AnchoredIdentity::Any, AnchoredIdentity::Special))
             }
         };
         match known {
             Ok(identity) => Ok(Some(identity)),
             // A node that this process may not access is irrelevant to it.
             Err(Error::Store(e)) if e.kind() != io::ErrorKind::PermissionDenied => Err(e.into()),
-            Err(_) => Ok(Some(Identity::Any)),
+            Err(_) => Ok(Some(AnchoredIdentity::Any)),
         }
     }
 
     /// The identity of a file. Gives it one if it has none.
-    fn committed_identity(&self, dir: &Dir, stored: &StoredName, each: bool) -> Result<Identity> {
+    fn committed_identity(&self, dir: &Dir, stored: &StoredName, each: bool) -> Result<AnchoredIdentity> {
         let node = dir.store.node(&stored.0)?;
         if self.files.get(key(&node.stat()?)).is_none()
             && let Some(newest) = self.newest_record(&node, each)?
         {
-            return Ok(Identity::File(Some(newest.key.salt)));
+            return Ok(AnchoredIdentity::File(Some(newest.key.salt)));
         }
         let open = self.open_stored(dir, stored, true)?;
         let identified = open.file.salt(true).and_then(|salt| {
             if each && open.file.durable().is_none() {
                 self.files.sync(&open)?;
             }
-            Ok(Identity::File(salt))
+            Ok(AnchoredIdentity::File(salt))
         });
         self.files.release(open);
         identified
@@ -290,7 +290,9 @@ impl Vault {
             None => {
                 let records = self.stored_records(node).ok()?;
                 let keys = records.iter().map(Record::peek_key);
-                keys.flatten().map(|key| key.salt).find(|salt| anchored == Some(Identity::File(Some(*salt))))
+                keys.flatten()
+                    .map(|key| key.salt)
+                    .find(|salt| anchored == Some(AnchoredIdentity::File(Some(*salt))))
             }
         });
         // A bound that stays in the anchor is useless but harmless.
@@ -303,7 +305,7 @@ impl Vault {
     /// or if it was changed.
     pub(crate) fn directory_went(&self, id: &DirId, parent: &Dir, name: &OsStr) {
         if let Some(anchor) = self.kept_anchor() {
-            anchor.directory_went(id, self.anchored(parent, name) == Some(Identity::Dir(*id)));
+            anchor.directory_went(id, self.anchored(parent, name) == Some(AnchoredIdentity::Dir(*id)));
         }
     }
 

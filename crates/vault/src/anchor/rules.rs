@@ -4,7 +4,7 @@
 use content::breakable;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rule {
+pub(super) enum AnchorRule {
     /// The anchor marks a directory as being changed before the first change.
     MarkBeforeChange,
     /// The mark is written again after a failed write of changes, which may have removed it.
@@ -15,4 +15,4 @@ pub(super) enum Rule {
     KeepWhatIsStill,
 }
 
-breakable!(Rule if test);
+breakable!(AnchorRule if test);

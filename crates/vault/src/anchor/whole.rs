@@ -3,7 +3,7 @@
 use super::{
     Anchor, Anew, ROOT,
     database::{DirState, Writer},
-    entry::Identity,
+    entry::AnchoredIdentity,
 };
 use crate::{
     Dir, Vault,
@@ -78,13 +78,17 @@ impl Visitor for Taking<'_, '_> {
                 // If the file later gets an identity through another of its names, it would no longer
                 // match "empty" here.
                 let shared = bound.is_none() && node.stat()?.st_nlink > 1;
-                Ok(if shared { Identity::Any } else { Identity::File(bound.map(|bound| bound.key.salt)) })
+                Ok(if shared {
+                    AnchoredIdentity::Any
+                } else {
+                    AnchoredIdentity::File(bound.map(|bound| bound.key.salt))
+                })
             })?;
             if let Some(bound) = bound {
                 self.writer.raise(&bound)?;
             }
             self.writer.set_name(&self.anchor.keys()?.seal(&id, &name), identity.as_ref())?;
-            if let Some(Identity::Dir(_)) = identity {
+            if let Some(AnchoredIdentity::Dir(_)) = identity {
                 inner.push(stored.0);
             }
         }

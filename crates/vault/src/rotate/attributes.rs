@@ -2,7 +2,7 @@
 //! the same one.
 
 use crate::{
-    keys::Keys,
+    keys::NamespaceKeys,
     xattr_owner::{common_name, is_other},
 };
 use content::Result;
@@ -15,7 +15,7 @@ use std::{
 use store::Node;
 
 /// The former keys and the present ones.
-pub(super) type BothKeys<'a> = (&'a Keys, &'a Keys);
+pub(super) type BothKeys<'a> = (&'a NamespaceKeys, &'a NamespaceKeys);
 
 /// Puts the attributes of a node under the present key. An attribute that does not authenticate stays
 /// unchanged.
@@ -44,7 +44,7 @@ pub(super) fn renew(node: &Node, owner: Owner, (former, present): BothKeys) -> R
 ///
 /// # Errors
 /// The store's.
-pub(super) fn any(node: &Node, owner: Owner, former: &Keys) -> Result<bool> {
+pub(super) fn any(node: &Node, owner: Owner, former: &NamespaceKeys) -> Result<bool> {
     for stored in own(node.list_xattr()?, is_other(node)?) {
         if let Some(value) = node.get_xattr(&stored.name)?
             && open(former, owner, &stored, &value).is_some()
@@ -93,7 +93,12 @@ fn own(listed: Vec<OsString>, others: bool) -> impl Iterator<Item = StoredAttrib
 }
 
 /// Plaintext name and value under these keys.
-fn open(keys: &Keys, owner: Owner, stored: &StoredAttribute, value: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+fn open(
+    keys: &NamespaceKeys,
+    owner: Owner,
+    stored: &StoredAttribute,
+    value: &[u8],
+) -> Option<(Vec<u8>, Vec<u8>)> {
     let name = keys.open_attribute_name(&stored.common).ok()?;
     let content = keys.open_attribute(owner, &name, value).ok()?;
     Some((name, content))

@@ -9,7 +9,7 @@ use super::attributes::{self, BothKeys};
 use crate::{
     Dir, StoredName, Vault,
     config_file::{in_place, write_temporary},
-    keys::{Former, Keys},
+    keys::{Former, NamespaceKeys},
     names::{read_small, temporary_name},
     xattr_owner::special,
 };
@@ -38,8 +38,8 @@ struct Renewal<'a> {
     vault: &'a Vault,
     dir: &'a Dir,
     id: DirId,
-    present: Arc<Keys>,
-    former: &'a Keys,
+    present: Arc<NamespaceKeys>,
+    former: &'a NamespaceKeys,
     /// Stored name of the entry in progress, for error reports; empty if none.
     at: RefCell<OsString>,
 }

@@ -20,7 +20,7 @@ use super::{
     config_file::{ConfigLock, Configs, put_both},
     descent::{Visitor, descend},
     former_list::{FormerList, remove_others},
-    keys::{Keys, content_generations},
+    keys::{NamespaceKeys, content_generations},
     names::{NameOf, read_up_to, temporary_name},
 };
 use content::{Error, Result};
@@ -254,7 +254,11 @@ impl Vault {
 
 /// Puts a file with a long link target under the present key. Its content is made durable, but not its
 /// name.
-fn renew_long_target(dir: &StoreDir, name: &OsStr, (former, present): (&Keys, &Keys)) -> io::Result<()> {
+fn renew_long_target(
+    dir: &StoreDir,
+    name: &OsStr,
+    (former, present): (&NamespaceKeys, &NamespaceKeys),
+) -> io::Result<()> {
     let sealed = read_up_to(&DirFile::new(dir.open_file(name, OFlags::RDONLY)?), LONG_MAX + 1)?;
     let Some(new) = former.links.reseal_long(&present.links, name.as_bytes(), &sealed) else { return Ok(()) };
     if !former.accept(Accepted::LongTarget, &sealed) {

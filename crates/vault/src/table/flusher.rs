@@ -24,7 +24,7 @@ const TICK: Duration = Duration::from_secs(1);
 const COMMIT_AFTER: Duration = Duration::from_secs(10);
 
 /// Delays and limits of the flusher.
-pub(super) struct Pace {
+pub(super) struct FlushPace {
     /// A file is cleaned when it has not changed for this long.
     idle: Duration,
     /// Minimum time between two rounds that clean idle files. Each round costs the store two syncs.
@@ -36,13 +36,17 @@ pub(super) struct Pace {
     sync_each: usize,
 }
 
-impl Pace {
-    pub(super) const USUAL: Pace =
-        Pace { idle: Duration::from_secs(3), round: Duration::from_secs(8), share_of_hurry: 4, sync_each: 8 };
+impl FlushPace {
+    pub(super) const USUAL: FlushPace = FlushPace {
+        idle: Duration::from_secs(3),
+        round: Duration::from_secs(8),
+        share_of_hurry: 4,
+        sync_each: 8,
+    };
     /// For tests under a scheduler, which decides the order of events: no wait has a length.
     #[cfg(test)]
-    pub(super) const TIMELESS: Pace =
-        Pace { idle: Duration::ZERO, round: Duration::ZERO, share_of_hurry: 0, sync_each: 1 };
+    pub(super) const TIMELESS: FlushPace =
+        FlushPace { idle: Duration::ZERO, round: Duration::ZERO, share_of_hurry: 0, sync_each: 1 };
 }
 
 /// Files that were closed while an overwrite, which needs a sync, was still unflushed. Until it is

@@ -94,7 +94,7 @@ pub struct Files {
     count: AtomicUsize,
     departures: AtomicU64,
     crowd: usize,
-    pace: flusher::Pace,
+    pace: flusher::FlushPace,
     /// Files that remained when room was last made, not counting those opened since. They are considered
     /// in use.
     in_use: AtomicUsize,
@@ -158,7 +158,7 @@ impl Files {
             count: AtomicUsize::new(0),
             departures: AtomicU64::new(0),
             crowd: crowd(),
-            pace: flusher::Pace::USUAL,
+            pace: flusher::FlushPace::USUAL,
             in_use: AtomicUsize::new(0),
             room: Mutex::new(()),
             lost: AtomicBool::new(false),

@@ -1,7 +1,7 @@
 //! Bringing a vault to rest on a store that fails.
 
 use super::*;
-use crate::rest::{Rule, break_rule};
+use crate::rest::{RestRule, break_rule};
 use std::sync::atomic::Ordering;
 
 const CONFIRMED: &[u8] = &[1; 300_000];
@@ -78,7 +78,7 @@ fn goes_on_after_the_last_sync_failed() -> bool {
 #[test]
 fn a_vault_that_did_not_come_to_rest_goes_on() {
     assert!(goes_on_after_the_last_sync_failed());
-    break_rule(Some(Rule::ResumeAfterFailure));
+    break_rule(Some(RestRule::ResumeAfterFailure));
     let goes_on = goes_on_after_the_last_sync_failed();
     break_rule(None);
     assert!(!goes_on, "nothing finds the rule broken");

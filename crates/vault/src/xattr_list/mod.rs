@@ -16,7 +16,7 @@ use format::{
     xattr::XattrKeys,
     xattr_list::{ListOwner, NAMES_MAX, XattrList},
 };
-use rules::{Rule, holds};
+use rules::{ListRule, holds};
 use rustix::{fs::XattrFlags, io::Errno};
 use std::{
     ffi::{OsStr, OsString},
@@ -134,7 +134,7 @@ impl<P: Places> Attributes<'_, P> {
         if !has_room || !self.places.is_linked()? || !list.insert(name, value) {
             return Err(Errno::NOSPC.into());
         }
-        if !holds(Rule::ListFirst) && is_on_node {
+        if !holds(ListRule::ListFirst) && is_on_node {
             self.places.remove_attribute(attribute.stored)?;
         }
         self.put(&list)?;
@@ -162,9 +162,9 @@ impl<P: Places> Attributes<'_, P> {
         }
         // Remove an older value on the node, which would become visible again. Sync even if there is
         // none, because an earlier removal may not be durable.
-        if holds(Rule::OlderValueFirst) {
+        if holds(ListRule::OlderValueFirst) {
             self.places.remove_attribute(attribute.stored)?;
-            if holds(Rule::SyncOlderValue) {
+            if holds(ListRule::SyncOlderValue) {
                 self.places.sync_attributes()?;
             }
         }
@@ -174,7 +174,7 @@ impl<P: Places> Attributes<'_, P> {
     /// Makes the present names of lists durable, so that no removed list can come back and no present
     /// one can vanish. Later steps rely on this.
     fn make_certain(&self) -> Result<()> {
-        if holds(Rule::CertainFirst) && self.uncertain.load(Ordering::Relaxed) {
+        if holds(ListRule::CertainFirst) && self.uncertain.load(Ordering::Relaxed) {
             self.sync_names()?;
         }
         Ok(())
@@ -194,14 +194,14 @@ impl<P: Places> Attributes<'_, P> {
         let sealed = self.keys.encode_list(&self.owner, list)?;
         let (temporary, name) = (temporary_name()?, OsString::from(self.keys.list_name(&self.owner)));
         let placed = self.places.write(&temporary, &sealed).and_then(|()| {
-            if holds(Rule::ContentFirst) {
+            if holds(ListRule::ContentFirst) {
                 self.places.sync(&temporary)?;
             }
             self.uncertain.store(true, Ordering::Relaxed);
             self.places.rename(&temporary, &name)
         });
         placed.inspect_err(|_| drop(self.places.unlink(&temporary)))?;
-        if holds(Rule::NamesFirst) {
+        if holds(ListRule::NamesFirst) {
             self.sync_names()?;
         }
         if let Some(former) = self.former {
@@ -218,7 +218,7 @@ impl<P: Places> Attributes<'_, P> {
             // Sync even if it was already gone, because that removal may not be durable. The list under
             // the present keys must be removed only afterwards, because it takes precedence while it
             // exists.
-            if holds(Rule::PresentLast) {
+            if holds(ListRule::PresentLast) {
                 self.places.sync_names()?;
             }
         }

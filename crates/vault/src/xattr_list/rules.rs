@@ -4,7 +4,7 @@
 use content::breakable;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rule {
+pub(super) enum ListRule {
     /// The content of a list is durable before its name is.
     ContentFirst,
     /// The name of a list is durable before anything older is removed.
@@ -21,10 +21,10 @@ pub(super) enum Rule {
     CertainFirst,
 }
 
-breakable!(Rule if test);
+breakable!(ListRule if test);
 
 #[cfg(test)]
-pub(super) const ALL: [Rule; 7] = {
-    use Rule::*;
+pub(super) const ALL: [ListRule; 7] = {
+    use ListRule::*;
     [ContentFirst, NamesFirst, ListFirst, OlderValueFirst, SyncOlderValue, PresentLast, CertainFirst]
 };

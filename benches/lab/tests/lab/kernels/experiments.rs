@@ -9,7 +9,7 @@ use super::{
 use crypto::{
     cipher::{Cipher, CipherKey},
     hash::Function,
-    keccak::{self, Rounds, State},
+    keccak::{self, KeccakState, Rounds},
 };
 
 /// Launches that differ in every respect that may matter: one warp, several, half a warp, more blocks
@@ -48,7 +48,7 @@ fn keccak_absorbs_a_block_in_every_variant() {
         let mut expected = states.clone();
         for (i, state) in expected.as_chunks_mut::<25>().0.iter_mut().enumerate() {
             state.iter_mut().zip(&data[i * rate..(i + 1) * rate]).for_each(|(lane, more)| *lane ^= more);
-            keccak::permute_portable(state as &mut State, Rounds::TwentyFour);
+            keccak::permute_portable(state as &mut KeccakState, Rounds::TwentyFour);
         }
         for (name, launches) in variants {
             for shape in launches {

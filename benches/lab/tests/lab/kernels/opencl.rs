@@ -8,7 +8,7 @@ use super::{
     runner,
     runner::{Argument, Geometry},
 };
-use crypto::keccak::{self, Rounds, State};
+use crypto::keccak::{self, KeccakState, Rounds};
 
 /// Numbers of states around the boundaries of groups and of warps.
 const COUNTS: [usize; 11] = [1, 2, 31, 32, 33, 63, 65, 127, 128, 129, 1000];
@@ -35,7 +35,7 @@ fn check(permute: &mut Permute) {
 
 fn permuted(bytes: &mut [u8; 200]) {
     let lanes = bytes.as_chunks_mut::<8>().0;
-    let mut state: State = std::array::from_fn(|i| u64::from_le_bytes(lanes[i]));
+    let mut state: KeccakState = std::array::from_fn(|i| u64::from_le_bytes(lanes[i]));
     keccak::permute_portable(&mut state, Rounds::TwentyFour);
     lanes.iter_mut().zip(state).for_each(|(bytes, lane)| *bytes = lane.to_le_bytes());
 }

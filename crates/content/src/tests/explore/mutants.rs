@@ -68,7 +68,7 @@ const SHORTEST: [(Rule, &str); 40] = [
 /// Maximum runs of a short case.
 const SEEDS: u64 = 400;
 
-struct Found {
+struct FoundWindow {
     case: Case,
     seed: u64,
     care: Care,
@@ -82,7 +82,7 @@ fn hunt(
     contexts: &Contexts,
     cases: impl Iterator<Item = (Case, u64, Care)>,
     budget: u64,
-) -> (Option<Found>, u64) {
+) -> (Option<FoundWindow>, u64) {
     let mut states = 0;
     for (case, seed, care) in cases {
         if states > budget {
@@ -94,7 +94,7 @@ fn hunt(
         states += ran.counts.states;
         let Some(violation) = ran.wrong else { continue };
         if contexts.run(&case, seed, care).wrong.is_none() {
-            return (Some(Found { case, seed, care, violation }), states);
+            return (Some(FoundWindow { case, seed, care, violation }), states);
         }
     }
     (None, states)
@@ -120,7 +120,7 @@ fn anything(all: &[(Case, usize)]) -> impl Iterator<Item = (Case, u64, Care)> {
 }
 
 /// Hunts for each rule on all cores and prints the results. Panics if a broken rule is not found.
-fn each_rule(rules: &[Rule], hunt: impl Fn(Rule, &Contexts) -> (Option<Found>, u64) + Sync) {
+fn each_rule(rules: &[Rule], hunt: impl Fn(Rule, &Contexts) -> (Option<FoundWindow>, u64) + Sync) {
     let (at, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         let contexts = Contexts::new();
@@ -129,7 +129,7 @@ fn each_rule(rules: &[Rule], hunt: impl Fn(Rule, &Contexts) -> (Option<Found>, u
             let (found, states) = hunt(rule, &contexts);
             let seconds = start.elapsed().as_secs_f64();
             match found {
-                Some(Found { case, seed, violation, .. }) => println!(
+                Some(FoundWindow { case, seed, violation, .. }) => println!(
                     "| {rule:?} | `{case}` | {} | {states} | seed {seed}, {seconds:.1} s: {}",
                     violation.class(),
                     violation.text
@@ -177,14 +177,14 @@ fn any_cases_find_each_broken_rule() {
         .collect();
     each_rule(&rules, |rule, contexts| {
         let (found, states) = hunt(rule, contexts, anything(&all), budget);
-        let Some(Found { case, seed, care, violation }) = found else {
+        let Some(FoundWindow { case, seed, care, violation }) = found else {
             let (found, more) = hunt(rule, contexts, directed(rule), u64::MAX);
             return (found, states + more);
         };
         break_rule(Some(rule));
         let (case, care, violation) = contexts.shorten(case, seed, care, violation);
         break_rule(None);
-        (Some(Found { case, seed, care, violation }), states)
+        (Some(FoundWindow { case, seed, care, violation }), states)
     });
 }
 

@@ -23,7 +23,7 @@ use std::{
 const SHORTENED: u64 = 3;
 
 /// The violations of a class.
-struct Found {
+struct FoundWindow {
     times: u64,
     shortest: Case,
     seed: u64,
@@ -35,7 +35,7 @@ struct Found {
 pub(super) struct Report {
     start: Instant,
     counts: Counts,
-    found: BTreeMap<String, Found>,
+    found: BTreeMap<String, FoundWindow>,
 }
 
 /// The contexts of a thread.
@@ -105,7 +105,7 @@ fn shorter(case: &Case, care: Care) -> Vec<(Case, Care)> {
 
 impl Report {
     fn note(&mut self, shortest: Case, seed: u64, care: Care, violation: Violation) {
-        let found = self.found.entry(violation.class()).or_insert_with(|| Found {
+        let found = self.found.entry(violation.class()).or_insert_with(|| FoundWindow {
             times: 0,
             shortest: shortest.clone(),
             seed,
@@ -126,10 +126,10 @@ impl Report {
             self.counts,
             self.counts.states as f64 / seconds
         );
-        let mut all: Vec<(&String, &Found)> = self.found.iter().collect();
+        let mut all: Vec<(&String, &FoundWindow)> = self.found.iter().collect();
         all.sort_by_key(|(_, found)| std::cmp::Reverse(found.times));
         let mut text = String::new();
-        for (_, Found { times, shortest, seed, care, violation }) in &all {
+        for (_, FoundWindow { times, shortest, seed, care, violation }) in &all {
             let _ = write!(
                 text,
                 "\n{times}x step {}: {}\n    CARE='{care}' SEED={seed} CASE='{shortest}'",

@@ -15,7 +15,7 @@ mod tree;
 use super::digest::Digest;
 pub use compress::{BLOCK as NODE, Q, VALUE, Value};
 use std::fmt;
-pub use tree::Join;
+pub use tree::Md6Join;
 pub(super) use tree::PART;
 use zeroize::{ZeroizeOnDrop, Zeroizing};
 

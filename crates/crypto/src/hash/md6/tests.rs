@@ -38,7 +38,7 @@ fn parts_make_the_whole() {
         .into_iter()
         .chain([8 * PART + 5, 16 * PART, 16 * PART + 1, 17 * PART, 20 * PART, 21 * PART])
     {
-        let mut join = Join::new(md6.clone());
+        let mut join = Md6Join::new(md6.clone());
         for (index, part) in data[..len].chunks(PART).enumerate() {
             join.push(&md6.part(index as u64, part));
         }

@@ -145,16 +145,16 @@ pub(super) fn part(md6: &Md6, index: u64, data: &[u8]) -> Value {
 }
 
 /// The upper levels of a message in parts, as far as they are known.
-pub struct Join {
+pub struct Md6Join {
     md6: Md6,
     /// For each level, lowest first: values that no node covers yet (at most four), and the index of
     /// the next node.
     levels: Vec<(Vec<u8>, u64)>,
 }
 
-impl Join {
+impl Md6Join {
     pub(in super::super) fn new(md6: Md6) -> Self {
-        Join { md6, levels: Vec::new() }
+        Md6Join { md6, levels: Vec::new() }
     }
 
     /// Adds the value above the next part.

@@ -1,6 +1,6 @@
 //! Device memory, and host memory that the device reads and writes.
 
-use super::{Context, DriverError, Result, check};
+use super::{CudaContext, DriverError, Result, check};
 use crate::buffer::Mapping;
 use cudarc::driver::sys;
 use std::{
@@ -18,7 +18,7 @@ const HUGE_PAGE: usize = 2 << 20;
 pub struct DeviceMemory {
     address: sys::CUdeviceptr,
     len: usize,
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
 }
 
 impl DeviceMemory {
@@ -26,7 +26,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     /// The driver's error, such as out of memory.
-    pub fn new(context: &Arc<Context>, len: usize) -> Result<Self> {
+    pub fn new(context: &Arc<CudaContext>, len: usize) -> Result<Self> {
         context.enter()?;
         let mut address = 0;
         // SAFETY: writes an address to a live variable.
@@ -59,7 +59,7 @@ struct PageLock {
     start: NonNull<u8>,
     /// Address on the device.
     mapped: sys::CUdeviceptr,
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
 }
 
 // SAFETY: an address and a handle; neither gives access by itself.
@@ -75,7 +75,7 @@ impl PageLock {
     ///
     /// # Errors
     /// The driver's error, such as out of memory.
-    unsafe fn new(context: &Arc<Context>, start: NonNull<u8>, len: usize) -> Result<Self> {
+    unsafe fn new(context: &Arc<CudaContext>, start: NonNull<u8>, len: usize) -> Result<Self> {
         context.enter()?;
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
         // SAFETY: the caller guarantees that they are unlocked before they are unmapped.
@@ -108,7 +108,7 @@ impl Registered {
     ///
     /// # Errors
     /// The driver's error, such as out of memory.
-    pub fn new(context: &Arc<Context>, mapping: Mapping) -> Result<Self> {
+    pub fn new(context: &Arc<CudaContext>, mapping: Mapping) -> Result<Self> {
         let start = NonNull::new(mapping.as_ptr()).ok_or(refused())?;
         // SAFETY: the mapping is stored beside the lock and dropped after it.
         let lock = unsafe { PageLock::new(context, start, mapping.len())? };
@@ -138,7 +138,7 @@ pub struct HostMemory {
     lock: Option<PageLock>,
     start: NonNull<u8>,
     layout: Layout,
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
 }
 
 // SAFETY: plain memory, owned.
@@ -163,7 +163,7 @@ impl HostMemory {
     ///
     /// # Errors
     /// The driver's error, such as out of memory.
-    pub fn new(context: &Arc<Context>, len: usize) -> Result<Self> {
+    pub fn new(context: &Arc<CudaContext>, len: usize) -> Result<Self> {
         let align = if len < HUGE_PAGE { 4096 } else { HUGE_PAGE };
         let layout = Layout::from_size_align(len.max(1), align).map_err(|_| refused())?;
         // SAFETY: the size is not zero.

@@ -1,7 +1,7 @@
 //! The CUDA driver; no other module calls it. It is loaded at run time, so the program also runs on
 //! machines without one. Every failure is an error value.
 //!
-//! Objects of a context keep it alive. Once the context was given up (`Context::give_up`) they free
+//! Objects of a context keep it alive. Once the context was given up (`CudaContext::give_up`) they free
 //! nothing, because a hanging driver must not be called again.
 
 use cudarc::driver::sys;
@@ -175,23 +175,23 @@ pub struct Description {
 }
 
 /// A CUDA context on one device. Destroyed when the last object in it is dropped.
-pub struct Context {
+pub struct CudaContext {
     raw: sys::CUcontext,
     given_up: AtomicBool,
 }
 
 // SAFETY: contexts may be used from any thread; the driver synchronises its shared state.
-unsafe impl Send for Context {}
+unsafe impl Send for CudaContext {}
 // SAFETY: as above.
-unsafe impl Sync for Context {}
+unsafe impl Sync for CudaContext {}
 
-impl Context {
+impl CudaContext {
     /// Creates a context on the device with this number, below `devices()`, and makes it current on this
     /// thread.
     ///
     /// # Errors
     /// The driver's error.
-    pub fn open(number: usize) -> Result<(Arc<Context>, Description)> {
+    pub fn open(number: usize) -> Result<(Arc<CudaContext>, Description)> {
         devices()?;
         let (mut device, mut raw, mut name) = (0, ptr::null_mut(), [0 as c_char; 128]);
         let (mut driver, mut processors, mut shared_memory) = (0, 0, 0);
@@ -216,7 +216,7 @@ impl Context {
             processors: usize::try_from(processors).unwrap_or(1).max(1),
             shared_memory: usize::try_from(shared_memory).unwrap_or(0),
         };
-        Ok((Arc::new(Context { raw, given_up: AtomicBool::new(false) }), description))
+        Ok((Arc::new(CudaContext { raw, given_up: AtomicBool::new(false) }), description))
     }
 
     /// Makes it this thread's current context, as all other calls here require.
@@ -255,7 +255,7 @@ impl Context {
     }
 }
 
-impl Drop for Context {
+impl Drop for CudaContext {
     fn drop(&mut self) {
         if !self.is_given_up() {
             // SAFETY: every other object keeps the context alive, so none is left. An error leaves nothing
@@ -268,7 +268,7 @@ impl Drop for Context {
 /// Loaded kernels.
 pub struct Module {
     raw: sys::CUmodule,
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
 }
 
 // SAFETY: modules may be used from any thread.
@@ -281,7 +281,7 @@ impl Module {
     ///
     /// # Errors
     /// The driver's error, for example that it contains no code for this device.
-    pub fn load(context: &Arc<Context>, fatbin: &[u8]) -> Result<Arc<Module>> {
+    pub fn load(context: &Arc<CudaContext>, fatbin: &[u8]) -> Result<Arc<Module>> {
         let mut aligned = vec![0u128; fatbin.len().div_ceil(16)];
         for (word, bytes) in aligned.iter_mut().zip(fatbin.chunks(16)) {
             let mut whole = [0; 16];

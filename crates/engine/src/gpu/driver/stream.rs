@@ -1,6 +1,6 @@
 //! Queues of work on the device, and events to wait for.
 
-use super::{Context, DeviceMemory, Kernel, Registered, Result, check};
+use super::{CudaContext, DeviceMemory, Kernel, Registered, Result, check};
 use cudarc::driver::sys;
 use std::{
     ffi::{c_uint, c_void},
@@ -22,7 +22,7 @@ pub struct Geometry {
 /// A queue of work on the device.
 pub struct Stream {
     raw: sys::CUstream,
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
 }
 
 // SAFETY: streams may be used from any thread.
@@ -33,7 +33,7 @@ impl Stream {
     ///
     /// # Errors
     /// The driver's error.
-    pub fn new(context: &Arc<Context>) -> Result<Self> {
+    pub fn new(context: &Arc<CudaContext>) -> Result<Self> {
         context.enter()?;
         let (mut raw, flags) = (ptr::null_mut(), sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint);
         // SAFETY: writes a handle to a live variable.
@@ -150,7 +150,7 @@ impl Drop for Stream {
 /// A point in a stream that a thread can wait for without spinning.
 pub struct Event {
     raw: sys::CUevent,
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
 }
 
 // SAFETY: events may be used from any thread, and from several at a time.
@@ -163,7 +163,7 @@ impl Event {
     ///
     /// # Errors
     /// The driver's error.
-    pub fn new(context: &Arc<Context>) -> Result<Self> {
+    pub fn new(context: &Arc<CudaContext>) -> Result<Self> {
         use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING};
         context.enter()?;
         let (mut raw, flags) =

@@ -6,9 +6,9 @@ use crate::{
     Op,
     gpu::{
         channel::{Channel, ChannelError},
-        driver::{Context, DeviceMemory, Event, Registered, Stream},
-        kernels::{Choice, Chosen, How, Kernels},
-        message::{Answer, Command, Order, Side},
+        driver::{CudaContext, DeviceMemory, Event, Registered, Stream},
+        kernels::{Chosen, How, KernelChoice, Kernels},
+        message::{ChannelSide, GpuCommand, PieceOrder, WorkerAnswer},
         plan::{CLASSES, DESCRIPTOR, KEY_SLOT, Limits, Run, TAG, VERDICT, made_len},
     },
 };
@@ -27,7 +27,7 @@ const WORD: usize = size_of::<u64>();
 const PROGRESS: usize = 5 * WORD;
 
 /// A check in a separate launch: its kernel, geometry and parameters.
-type CheckLaunch<'a> = (Choice<'a>, Vec<u64>);
+type CheckLaunch<'a> = (KernelChoice<'a>, Vec<u64>);
 
 /// Memory, streams and events.
 pub(super) struct GpuQueue {
@@ -54,7 +54,7 @@ pub(super) struct GpuQueue {
     checked_at: Event,
     /// Key slots and descriptors, then the device's results: tags, verdicts, and the number of the order.
     control_block: Arc<Registered>,
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
     kernels: Arc<Kernels>,
     lent: MemoryTable,
     limits: Limits,
@@ -66,7 +66,7 @@ impl GpuQueue {
     /// # Errors
     /// The driver's error.
     pub fn new(
-        context: &Arc<Context>,
+        context: &Arc<CudaContext>,
         kernels: &Arc<Kernels>,
         lent: &MemoryTable,
         control_block: Arc<Registered>,
@@ -102,15 +102,16 @@ impl GpuQueue {
     pub fn work(&self, orders: &Channel) {
         loop {
             let done = match orders.receive(None) {
-                Ok((Command::Submit(order), _)) => match self.submit(&order) {
+                Ok((GpuCommand::Submit(order), _)) => match self.submit(&order) {
                     Ok(()) if order.is_watched => continue,
                     submitted => submitted.and_then(|()| Ok(self.event.wait()?)),
                 },
-                Ok((Command::Notify, _)) => self.event.wait().map_err(Refusal::from),
+                Ok((GpuCommand::Notify, _)) => self.event.wait().map_err(Refusal::from),
                 Err(ChannelError::Closed) => break,
                 Err(_) => Err(Refusal::Bad("an order that makes no sense")),
             };
-            let answer = done.map_or_else(|refusal| Answer::Failed(refusal.to_string()), |()| Answer::Done);
+            let answer = done
+                .map_or_else(|refusal| WorkerAnswer::Failed(refusal.to_string()), |()| WorkerAnswer::Done);
             if orders.send(&answer, None).is_err() {
                 break;
             }
@@ -121,7 +122,7 @@ impl GpuQueue {
 
     /// Submits one piece: its upload, kernels, download and completion number, and the wiping of its keys
     /// and plaintext on the device.
-    fn submit(&self, order: &Order) -> Result<(), Refusal> {
+    fn submit(&self, order: &PieceOrder) -> Result<(), Refusal> {
         let [input, output] = self.memory_of(order)?;
         self.context.enter()?;
         let described = order.keys * KEY_SLOT + order.chunks * DESCRIPTOR;
@@ -129,8 +130,8 @@ impl GpuQueue {
         // piece is done.
         unsafe { self.stream.upload(self.control_block.as_ptr(), &self.described, 0, described)? };
         let from = match &order.input {
-            Side::Direct(_) => input.address(),
-            Side::Copied(_, runs) => {
+            ChannelSide::Direct(_) => input.address(),
+            ChannelSide::Copied(_, runs) => {
                 for run in runs {
                     // SAFETY: within the memory, as `memory_of` checked, and unchanged by the other side
                     // until it is done.
@@ -141,9 +142,13 @@ impl GpuQueue {
                 self.input.address(0)
             }
         };
-        let to = if let Side::Direct(_) = &order.output { output.address() } else { self.output.address(0) };
+        let to = if let ChannelSide::Direct(_) = &order.output {
+            output.address()
+        } else {
+            self.output.address(0)
+        };
         let checks = self.launch(order, from, to)?;
-        if let Side::Copied(_, runs) = &order.output {
+        if let ChannelSide::Copied(_, runs) = &order.output {
             self.stream.record(&self.made_at)?;
             self.checks.wait_for(&self.made_at)?;
             self.check_launches(checks)?;
@@ -163,13 +168,13 @@ impl GpuQueue {
     }
 
     /// Submits zeroing of a piece's plaintext that is still on the device.
-    fn clear_plaintext(&self, order: &Order) -> Result<(), Refusal> {
+    fn clear_plaintext(&self, order: &PieceOrder) -> Result<(), Refusal> {
         let (side, memory) =
             if order.opens { (&order.output, &self.output) } else { (&order.input, &self.input) };
         let len = match side {
-            Side::Copied(_, runs) => runs.iter().map(|run| run.place + run.len).max().unwrap_or(0),
-            Side::Direct(_) if order.opens => order.chunks * CHUNK,
-            Side::Direct(_) => 0,
+            ChannelSide::Copied(_, runs) => runs.iter().map(|run| run.place + run.len).max().unwrap_or(0),
+            ChannelSide::Direct(_) if order.opens => order.chunks * CHUNK,
+            ChannelSide::Direct(_) => 0,
         };
         if len > 0 {
             self.stream.clear(memory, 0, len)?;
@@ -178,7 +183,7 @@ impl GpuQueue {
     }
 
     /// The memory of both sides, if all ranges of the order are within bounds.
-    fn memory_of(&self, order: &Order) -> Result<[Arc<Registered>; 2], Refusal> {
+    fn memory_of(&self, order: &PieceOrder) -> Result<[Arc<Registered>; 2], Refusal> {
         let Limits { chunks, keys, .. } = self.limits;
         let in_order = |classes: &[(usize, Range<usize>)]| {
             classes.iter().all(|(class, range)| {
@@ -188,7 +193,7 @@ impl GpuQueue {
         if order.chunks > chunks || order.keys > keys || !in_order(&order.classes) {
             return Err(Refusal::Bad("more than a piece holds"));
         }
-        let memory = |side: &Side| {
+        let memory = |side: &ChannelSide| {
             let memory =
                 self.lent.lock().get(&side.memory()).cloned().ok_or(Refusal::Bad("unknown memory"))?;
             let end = |from: usize, len: usize| from.saturating_add(len);
@@ -196,10 +201,10 @@ impl GpuQueue {
                 end(run.host, run.len) <= memory.len() && end(run.place, run.len) <= self.limits.bytes
             };
             match side {
-                Side::Copied(_, runs) if !runs.iter().all(fits) => {
+                ChannelSide::Copied(_, runs) if !runs.iter().all(fits) => {
                     Err(Refusal::Bad("bytes beyond the memory"))
                 }
-                Side::Direct(_) if !self.limits.keeps(order.chunks) => {
+                ChannelSide::Direct(_) if !self.limits.keeps(order.chunks) => {
                     Err(Refusal::Bad("more chunks than can be kept"))
                 }
                 _ => Ok(memory),
@@ -210,12 +215,12 @@ impl GpuQueue {
 
     /// Submits a launch for the chunks of each class. Returns the checks that need separate launches. Only
     /// checks write to the control block.
-    fn launch(&self, order: &Order, from: u64, to: u64) -> Result<Vec<CheckLaunch<'_>>, Refusal> {
+    fn launch(&self, order: &PieceOrder, from: u64, to: u64) -> Result<Vec<CheckLaunch<'_>>, Refusal> {
         let op = if order.opens { Op::Open } else { Op::Seal };
         let how = match (&order.output, order.wide) {
-            (Side::Direct(_), _) => How::Checked,
-            (Side::Copied(..), true) => How::Wide,
-            (Side::Copied(..), false) => How::Narrow,
+            (ChannelSide::Direct(_), _) => How::Checked,
+            (ChannelSide::Copied(..), true) => How::Wide,
+            (ChannelSide::Copied(..), false) => How::Narrow,
         };
         let mut checks = Vec::new();
         for (class, chunks) in order.classes.iter().cloned() {
@@ -274,10 +279,10 @@ impl GpuQueue {
     /// Addresses of the device's copies of input and output that are in host memory, for the chunks from
     /// `chunk` on; 0 for none. Plaintext to be sealed is read from the host again instead: if the first
     /// read was corrupted, the copy would pass the check.
-    fn kept(&self, order: &Order, chunk: usize) -> [u64; 2] {
-        let address = |side: &Side, memory: &DeviceMemory| match side {
-            Side::Direct(_) => memory.address(chunk * CHUNK),
-            Side::Copied(..) => 0,
+    fn kept(&self, order: &PieceOrder, chunk: usize) -> [u64; 2] {
+        let address = |side: &ChannelSide, memory: &DeviceMemory| match side {
+            ChannelSide::Direct(_) => memory.address(chunk * CHUNK),
+            ChannelSide::Copied(..) => 0,
         };
         let input = if order.opens { address(&order.input, &self.input) } else { 0 };
         [input, address(&order.output, &self.output)]

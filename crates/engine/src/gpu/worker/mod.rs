@@ -6,9 +6,9 @@ mod gpu_queue;
 
 use super::{
     channel::{Channel, ChannelError},
-    driver::{self, Context, DriverError, Registered},
+    driver::{self, CudaContext, DriverError, Registered},
     kernels::Kernels,
-    message::{Answer, Request},
+    message::{WorkerAnswer, WorkerRequest},
     plan::Limits,
 };
 use crate::buffer::{Mapping, MemoryId};
@@ -33,7 +33,7 @@ enum Refusal {
 
 /// An opened device, and the memory lent to it.
 struct OpenedDevice {
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
     kernels: Arc<Kernels>,
     limits: Limits,
     lent: MemoryTable,
@@ -59,13 +59,13 @@ pub fn serve(socket: OwnedFd, ready: fn()) {
             Err(_) => return,
         };
         let answer = match request {
-            Request::Forget { memory } => {
+            WorkerRequest::Forget { memory } => {
                 forget(&opened, memory);
                 continue;
             }
             request => answer(&mut opened, request, handed, ready),
         };
-        let answer = answer.unwrap_or_else(|refusal| Answer::Failed(refusal.to_string()));
+        let answer = answer.unwrap_or_else(|refusal| WorkerAnswer::Failed(refusal.to_string()));
         if control.send(&answer, None).is_err() {
             break;
         }
@@ -83,25 +83,25 @@ fn forget(opened: &Option<OpenedDevice>, memory: MemoryId) {
 
 fn answer(
     opened: &mut Option<OpenedDevice>,
-    request: Request,
+    request: WorkerRequest,
     handed: Option<OwnedFd>,
     ready: fn(),
-) -> Result<Answer, Refusal> {
+) -> Result<WorkerAnswer, Refusal> {
     match (request, opened) {
-        (Request::Count, _) => return Ok(Answer::Devices(driver::devices()?)),
-        (Request::Open { number, limits }, opened @ None) => {
-            let (context, description) = Context::open(number)?;
+        (WorkerRequest::Count, _) => return Ok(WorkerAnswer::Devices(driver::devices()?)),
+        (WorkerRequest::Open { number, limits }, opened @ None) => {
+            let (context, description) = CudaContext::open(number)?;
             let kernels = Arc::new(Kernels::load(&context, &description)?);
             *opened =
                 Some(OpenedDevice { context, kernels, limits, lent: Arc::default(), queues: Vec::new() });
             ready();
-            return Ok(Answer::Opened(description));
+            return Ok(WorkerAnswer::Opened(description));
         }
-        (Request::Lend { memory, len }, Some(opened)) => opened.lend(memory, len, handed)?,
-        (Request::Queue { control_block }, Some(opened)) => opened.add_queue(control_block, handed)?,
+        (WorkerRequest::Lend { memory, len }, Some(opened)) => opened.lend(memory, len, handed)?,
+        (WorkerRequest::Queue { control_block }, Some(opened)) => opened.add_queue(control_block, handed)?,
         _ => return Err(Refusal::Bad("out of order")),
     }
-    Ok(Answer::Done)
+    Ok(WorkerAnswer::Done)
 }
 
 impl OpenedDevice {

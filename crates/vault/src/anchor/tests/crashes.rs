@@ -5,8 +5,8 @@
 use super::*;
 use crate::anchor::{
     Compared, Looked,
-    entry::{Found, Identity},
-    rules::{Rule, break_rule},
+    entry::{AnchoredIdentity, Found},
+    rules::{AnchorRule, break_rule},
 };
 use content::Error;
 use std::{collections::BTreeMap, ffi::OsStr};
@@ -29,8 +29,8 @@ impl Store {
     }
 }
 
-fn identity(there: There) -> Option<Identity> {
-    there.map(|n| Identity::File(Some([n; 32])))
+fn identity(there: There) -> Option<AnchoredIdentity> {
+    there.map(|n| AnchoredIdentity::File(Some([n; 32])))
 }
 
 fn found(there: There) -> Found {
@@ -184,8 +184,12 @@ fn no_crash_makes_an_anchor_refuse_what_is_right() {
 
 #[test]
 fn without_a_rule_one_does() {
-    for rule in [Rule::MarkBeforeChange, Rule::MarkAfterFailure, Rule::SyncBeforeKeep, Rule::KeepWhatIsStill]
-    {
+    for rule in [
+        AnchorRule::MarkBeforeChange,
+        AnchorRule::MarkAfterFailure,
+        AnchorRule::SyncBeforeKeep,
+        AnchorRule::KeepWhatIsStill,
+    ] {
         break_rule(Some(rule));
         let found = (0..100).find(|seed| std::panic::catch_unwind(|| is_refused(*seed)).unwrap_or(true));
         break_rule(None);

@@ -5,7 +5,7 @@
 //! A directory with one name replaces the store. As in a real store, an inode's number is reused as soon
 //! as nobody holds the inode. Each program writes its own chunk, so it knows what it must read.
 
-use super::super::{Files, flusher::Pace};
+use super::super::{Files, flusher::FlushPace};
 use crate::open_file::{Key, OpenFile};
 use content::{Context, File, sync::Mutex, testing::context_by_hand};
 use shuttle::{
@@ -351,7 +351,7 @@ fn run(counts: &Arc<Counts>) {
     let of_store = store.clone();
     let device = below(2) * DEVICE;
     let mut files = Files::without_flusher(context, device, Box::new(move || of_store.sync()));
-    files.pace = Pace::TIMELESS;
+    files.pace = FlushPace::TIMELESS;
     files.crowd = 1 + below(3) as usize;
     let faulty = below(3) == 0;
     let run = Arc::new(Run { files: Arc::new(files), store, other, faulty, counts: counts.clone() });
