@@ -10,7 +10,7 @@ use super::{
     note, options, password,
     progress::Spinner,
     reverse,
-    session::{Confined, EndSignals, Mounted, Plan},
+    session::{Confined, EndSignals, MountPlan, Mounted},
     shared_store, tell, unlocking, vaults,
 };
 use crypto::machine::allow_any_memory;
@@ -109,7 +109,7 @@ fn serve(mounted: Mounted, signals: EndSignals, what: &str) -> Outcome {
     outcome
 }
 
-fn plan(args: MountArgs) -> Outcome<Plan> {
+fn plan(args: MountArgs) -> Outcome<MountPlan> {
     let open = OpenOptions {
         read_only: args.read_only,
         engine: args.engine.into(),
@@ -119,7 +119,7 @@ fn plan(args: MountArgs) -> Outcome<Plan> {
         anchor: anchor::wanted(args.anchor.as_deref()),
     };
     let trust = args.trust();
-    Ok(Plan {
+    Ok(MountPlan {
         exclusions: exclude::exclusions(&args)?,
         vault: args.vault,
         nonempty: args.nonempty,

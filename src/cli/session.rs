@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const REQUESTS_SHARE: usize = 16;
 
 /// The parameters of a mount.
-pub struct Plan {
+pub struct MountPlan {
     /// The vault, an absolute path.
     pub vault: PathBuf,
     /// The mount point, an absolute path without links.
@@ -93,7 +93,7 @@ impl Confined {
     ///
     /// # Errors
     /// If the mount point is not usable, or the control socket has no place.
-    pub fn begin(plan: &Plan) -> Outcome<Self> {
+    pub fn begin(plan: &MountPlan) -> Outcome<Self> {
         let place = mount_point::open(&plan.mount, plan.nonempty, plan.trust)?;
         let control_dir = (!plan.reverse).then(ControlDir::make).transpose().map_err(|e| no_control(&e))?;
         let mounter = Arc::new(Mounter::start(&place, &task(plan)).map_err(|e| refused(plan, &e))?);
@@ -113,7 +113,7 @@ impl Confined {
     ///
     /// # Errors
     /// If the vault does not open or cannot be mounted there.
-    pub fn mount(self, plan: &Plan, unlock: &Unlock) -> Outcome<Mounted> {
+    pub fn mount(self, plan: &MountPlan, unlock: &Unlock) -> Outcome<Mounted> {
         // The modes of new files are determined by the caller's umask or a default ACL.
         rustix::process::umask(rustix::fs::Mode::empty());
         metrics::start();
@@ -179,7 +179,7 @@ fn wait() -> bool {
 }
 
 /// The task of the process that mounts.
-fn task(plan: &Plan) -> MounterTask {
+fn task(plan: &MountPlan) -> MounterTask {
     MounterTask {
         target: plan.mount.clone(),
         source: plan.vault.clone().into(),
@@ -190,7 +190,7 @@ fn task(plan: &Plan) -> MounterTask {
 
 /// The files that the process will use. A file that is missing now stays missing, or is created in a
 /// listed directory.
-fn reach(plan: &Plan, control_dir: Option<&ControlDir>) -> Reach {
+fn reach(plan: &MountPlan, control_dir: Option<&ControlDir>) -> Reach {
     let mut reach = Reach { serves: true, rings: plan.rings != RingMode::Off, ..Reach::default() };
     match plan.reverse {
         true => reach.seen.extend(rights::opened(&plan.vault)),
@@ -202,7 +202,7 @@ fn reach(plan: &Plan, control_dir: Option<&ControlDir>) -> Reach {
     reach
 }
 
-fn refused(plan: &Plan, error: &io::Error) -> Failure {
+fn refused(plan: &MountPlan, error: &io::Error) -> Failure {
     let what = format!("mounting on {}: {error}", plan.mount.display());
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Failure::new(

@@ -14,7 +14,7 @@ use std::{
     time::Instant,
 };
 
-pub(super) type Job = Box<dyn FnOnce() + Send>;
+pub(super) type BackgroundJob = Box<dyn FnOnce() + Send>;
 
 /// More threads would only wait for the same store and the same engines.
 const MOST_THREADS: usize = 16;
@@ -23,7 +23,7 @@ const FEWEST_THREADS: usize = 2;
 
 /// A job queue and its threads. The threads end once this is dropped and all jobs are done.
 pub struct Background {
-    jobs: Sender<Job>,
+    jobs: Sender<BackgroundJob>,
     threads: usize,
 }
 
@@ -39,7 +39,7 @@ impl Background {
 
     /// Without threads: jobs wait until the test runs them.
     #[cfg(any(test, feature = "testing"))]
-    pub(super) fn by_hand() -> (Self, Receiver<Job>) {
+    pub(super) fn by_hand() -> (Self, Receiver<BackgroundJob>) {
         let (jobs, queue) = crossbeam_channel::unbounded();
         (Background { jobs, threads: 1 }, queue)
     }
@@ -93,7 +93,7 @@ impl Default for Background {
     }
 }
 
-fn start(number: usize, queue: Receiver<Job>) -> Option<()> {
+fn start(number: usize, queue: Receiver<BackgroundJob>) -> Option<()> {
     let work = move || {
         for job in queue {
             // Waiters notice the end of a job either way, so the thread continues.

@@ -20,7 +20,7 @@ use std::{ffi::OsStr, io, path::Path, time::SystemTime};
 use vault::SetAttr;
 
 /// The fuser filesystem of a mounted vault.
-pub struct Mounted {
+pub struct MountedFilesystem {
     /// The request handlers.
     pub requests: Requests,
     /// Maximum request sizes to negotiate with the kernel.
@@ -39,7 +39,7 @@ macro_rules! serve {
     }};
 }
 
-impl Filesystem for Mounted {
+impl Filesystem for MountedFilesystem {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let server = &self.requests.server;
         let protocol = config.kernel_abi();

@@ -5,7 +5,7 @@ use super::{
     capabilities::Largest,
     control::Control,
     control_dir::ControlDir,
-    filesystem::Mounted,
+    filesystem::MountedFilesystem,
     gate::Gate,
     idle::{lock_when_idle, unmount_when_idle},
     loops::Loops,
@@ -162,7 +162,7 @@ pub fn mount(
     let _ = kernel.set(fd.try_clone().inspect_err(|_| unmounter.give_up())?); // Set only here.
     let (begun, has_begun) = bounded(1);
     let requests = Requests { server: server.clone(), transport: Transport::Device };
-    let mounted = Mounted { requests, largest, rings: prepared.is_some(), begun };
+    let mounted = MountedFilesystem { requests, largest, rings: prepared.is_some(), begun };
     let session = fuser::Session::from_fd(mounted, fd, config.acl, config);
     let session = session.inspect_err(|_| unmounter.give_up())?;
     server.connect(session.notifier());

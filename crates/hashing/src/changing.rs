@@ -44,7 +44,7 @@ impl<'a> Source for ChangingFiles<'a> {
     type Stored = ();
     type Content = OpenChanging<'a>;
 
-    fn start(&self, path: &Path) -> io::Result<(Kind, Self::Place)> {
+    fn start(&self, path: &Path) -> io::Result<(SourceKind, Self::Place)> {
         Plain::default().start(path)
     }
 

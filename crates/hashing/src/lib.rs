@@ -31,6 +31,6 @@ mod tests;
 
 pub use known::{Audit, Known, Verdict};
 pub use run::run;
-pub use source::{Content, Kind, Plain, Source, SourceEntry, VaultPlace, Vaulted};
+pub use source::{Content, Plain, Source, SourceEntry, SourceKind, VaultPlace, Vaulted};
 pub use walk::count;
 pub use worker::{HashRecord, Hashed, Options, Progress};

@@ -12,7 +12,7 @@ use vault::{Climb, Dir, OpenFile, StoredName, Target, Vault};
 
 /// The type of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum SourceKind {
     /// A regular file.
     File,
     /// A folder.
@@ -26,7 +26,7 @@ pub struct SourceEntry<S> {
     /// Name of the entry.
     pub name: OsString,
     /// Type of the entry; links are not followed.
-    pub kind: Kind,
+    pub kind: SourceKind,
     /// The source's own name for it.
     pub stored: S,
 }
@@ -49,7 +49,7 @@ pub trait Source: Sync {
     ///
     /// # Errors
     /// If the node does not exist or cannot be accessed.
-    fn start(&self, path: &Path) -> io::Result<(Kind, Self::Place)>;
+    fn start(&self, path: &Path) -> io::Result<(SourceKind, Self::Place)>;
 
     /// Opens a folder and lists its entries, in any order.
     ///
@@ -155,7 +155,7 @@ impl Source for Plain {
     type Stored = ();
     type Content = OwnedFd;
 
-    fn start(&self, path: &Path) -> io::Result<(Kind, Self::Place)> {
+    fn start(&self, path: &Path) -> io::Result<(SourceKind, Self::Place)> {
         Ok((kind_of(FileType::from_raw_mode(fs::stat(path)?.st_mode)), None))
     }
 
@@ -200,11 +200,11 @@ impl Source for Plain {
     }
 }
 
-fn kind_of(file_type: FileType) -> Kind {
+fn kind_of(file_type: FileType) -> SourceKind {
     match file_type {
-        FileType::RegularFile => Kind::File,
-        FileType::Directory => Kind::Folder,
-        _ => Kind::Other,
+        FileType::RegularFile => SourceKind::File,
+        FileType::Directory => SourceKind::Folder,
+        _ => SourceKind::Other,
     }
 }
 
@@ -239,8 +239,8 @@ impl Source for Vaulted {
     type Stored = StoredName;
     type Content = VaultFile;
 
-    fn start(&self, path: &Path) -> io::Result<(Kind, VaultPlace)> {
-        let (mut kind, mut place) = (Kind::Folder, None);
+    fn start(&self, path: &Path) -> io::Result<(SourceKind, VaultPlace)> {
+        let (mut kind, mut place) = (SourceKind::Folder, None);
         for component in path.components() {
             let name = match component {
                 Component::RootDir | Component::CurDir => continue,
@@ -295,11 +295,11 @@ impl Source for Vaulted {
     }
 }
 
-fn vault_kind(kind: vault::Kind) -> Kind {
+fn vault_kind(kind: vault::Kind) -> SourceKind {
     match kind {
-        vault::Kind::File => Kind::File,
-        vault::Kind::Dir => Kind::Folder,
-        _ => Kind::Other,
+        vault::Kind::File => SourceKind::File,
+        vault::Kind::Dir => SourceKind::Folder,
+        _ => SourceKind::Other,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Finds the files, depth first. The entries of a folder are visited in the byte order of their names.
 
-use super::source::{Kind, Source, SourceEntry};
+use super::source::{Source, SourceEntry, SourceKind};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -26,7 +26,7 @@ pub(super) fn walk<S: Source>(
     for root in roots {
         match source.start(root) {
             Ok((kind, place)) => {
-                if kind == Kind::Other {
+                if kind == SourceKind::Other {
                     each(FoundFile {
                         path: root.clone(),
                         place: Err(io::Error::other("not a regular file")),
@@ -48,7 +48,7 @@ struct FolderRest<S> {
 fn enter<S: Source>(
     source: &S,
     root: &Path,
-    kind: Kind,
+    kind: SourceKind,
     place: S::Place,
     stop: &AtomicBool,
     each: &mut dyn FnMut(FoundFile<S::Place>),
@@ -66,9 +66,9 @@ fn enter<S: Source>(
         }
     };
     let top = match kind {
-        Kind::File => return each(FoundFile { path: root.to_owned(), place: Ok(place) }),
-        Kind::Folder => list(WalkPath::default(), place, each),
-        Kind::Other => return,
+        SourceKind::File => return each(FoundFile { path: root.to_owned(), place: Ok(place) }),
+        SourceKind::Folder => list(WalkPath::default(), place, each),
+        SourceKind::Other => return,
     };
     let Some((folder, rest)) = top else { return };
     let mut ladder = Ladder::new(folder, rest);
@@ -84,15 +84,17 @@ fn enter<S: Source>(
         };
         let path = path.join(&name);
         match kind {
-            Kind::File => each(FoundFile { path: path.below(root), place: Ok(source.place(folder, stored)) }),
-            Kind::Folder => {
+            SourceKind::File => {
+                each(FoundFile { path: path.below(root), place: Ok(source.place(folder, stored)) })
+            }
+            SourceKind::Folder => {
                 if let Some((folder, rest)) = list(path.clone(), source.place(folder, stored), each)
                     && let Err(e) = ladder.enter(folder, rest)
                 {
                     each(FoundFile { path: path.below(root), place: Err(e) });
                 }
             }
-            Kind::Other => {}
+            SourceKind::Other => {}
         }
     }
 }

@@ -3,9 +3,9 @@
 use super::{
     Dir, Vault,
     keys::{Former, KeyRing},
-    names::{NamesIn, Place, is_set_aside, names_in, random_name, read_small},
+    names::{NamesIn, StoredPlace, is_set_aside, names_in, random_name, read_small},
     ownerless::drop_ownerless,
-    sharing::{Rule, holds},
+    sharing::{SharingRule, holds},
     taken_id::TakenId,
 };
 use content::{Damage, Error, Result};
@@ -142,7 +142,7 @@ impl Vault {
             }
         }
         // Another machine may still know the directory's id.
-        if self.read_only() || self.is_shared() && holds(Rule::KeepIds) {
+        if self.read_only() || self.is_shared() && holds(SharingRule::KeepIds) {
             return Ok(None);
         }
         if lost > 0 && self.keys().names.depend_on_directory() {
@@ -210,7 +210,7 @@ impl Vault {
     /// The error of `remove`, or ENOTEMPTY if the directory contains anything else.
     pub(super) fn take_away(
         &self,
-        (parent, place): (&Dir, &Place),
+        (parent, place): (&Dir, &StoredPlace),
         (dir, locked): (&Dir, Option<Flock>),
         remove: impl FnOnce() -> io::Result<()>,
     ) -> Result<()> {

@@ -8,8 +8,8 @@
 use super::{
     Dir, RenameMode, Vault,
     attr::key,
-    names::Place,
-    sharing::{Rule, holds},
+    names::StoredPlace,
+    sharing::{SharingRule, holds},
 };
 use content::{Error, Result, wait_for};
 use format::name::DIR_ID_NAME;
@@ -40,12 +40,12 @@ pub(super) enum LockMode {
 
 impl LockMode {
     /// Mode for adding a name.
-    fn to_add(place: &Place) -> Self {
+    fn to_add(place: &StoredPlace) -> Self {
         if place.is_long() { LockMode::Alone } else { LockMode::Shared }
     }
 
     /// Modes for the source and target directories of a rename.
-    pub(super) fn for_rename(old: &Place, new: &Place, mode: RenameMode) -> [Self; 2] {
+    pub(super) fn for_rename(old: &StoredPlace, new: &StoredPlace, mode: RenameMode) -> [Self; 2] {
         let source = match mode {
             RenameMode::Exchange | RenameMode::Whiteout { .. } => LockMode::to_add(old),
             RenameMode::Replace | RenameMode::NoReplace => LockMode::to_remove(old),
@@ -54,7 +54,7 @@ impl LockMode {
     }
 
     /// Mode for removing a name.
-    pub(super) fn to_remove(place: &Place) -> Self {
+    pub(super) fn to_remove(place: &StoredPlace) -> Self {
         if place.is_long() { LockMode::Alone } else { LockMode::Not }
     }
 }
@@ -72,7 +72,9 @@ impl Vault {
     /// EAGAIN if others hold the lock too long; ENOENT if the directory is gone; otherwise the store's
     /// error.
     pub(super) fn lock_dir(&self, dir: &Dir, is_long: bool) -> Result<Option<Flock>> {
-        let Some(patience) = self.sharing.filter(|_| holds(Rule::LockDirectory)) else { return Ok(None) };
+        let Some(patience) = self.sharing.filter(|_| holds(SharingRule::LockDirectory)) else {
+            return Ok(None);
+        };
         let operation = match is_long {
             true => FlockOperation::NonBlockingLockExclusive,
             false => FlockOperation::NonBlockingLockShared,
@@ -89,7 +91,7 @@ impl Vault {
     ///
     /// # Errors
     /// Those of `lock_dir`.
-    pub(super) fn lock_long_name(&self, dir: &Dir, place: &Place) -> Result<Option<Flock>> {
+    pub(super) fn lock_long_name(&self, dir: &Dir, place: &StoredPlace) -> Result<Option<Flock>> {
         if place.is_long() { self.lock_dir(dir, true) } else { Ok(None) }
     }
 

@@ -76,7 +76,7 @@ pub use open_file::{Key, OpenFile};
 pub use process::{descriptors, lift_limits};
 pub use remove::{RenameMode, Spot, There};
 pub use repair::Aside;
-pub use resources::Memory;
+pub use resources::MemoryUse;
 pub use rotate::{Begun, Rotated, Step};
 pub use table::{Files, SyncStore};
 pub use target::{Pin, Target};

@@ -16,7 +16,7 @@
 use super::{
     OpenError,
     lock_mark::{Mark, ONE, REST, SEVERAL},
-    sharing::{Rule, holds},
+    sharing::{SharingRule, holds},
 };
 use format::name::{LOCK_FILE, RESERVED};
 use parking_lot::Mutex;
@@ -199,7 +199,7 @@ impl WriteLock {
     /// Those of `check`.
     pub(super) fn check_to_write(&self) -> io::Result<()> {
         let is_recent = (0..RECENT).contains(&(now() - self.seen.load(Ordering::Relaxed)));
-        if is_recent || !holds(Rule::AskBeforeWriting) { self.refuse_lost() } else { self.check() }
+        if is_recent || !holds(SharingRule::AskBeforeWriting) { self.refuse_lost() } else { self.check() }
     }
 
     fn refuse_lost(&self) -> io::Result<()> {
@@ -237,7 +237,7 @@ impl WriteLock {
     fn take_again(&self, held: &mut Held) -> io::Result<()> {
         let lock = |held: &Held| {
             self.lock_again(&held.file)?;
-            if held.mark.is_in(&held.file)? || !holds(Rule::KnowOwnMark) {
+            if held.mark.is_in(&held.file)? || !holds(SharingRule::KnowOwnMark) {
                 Ok(())
             } else {
                 Err(io::Error::from(Errno::WOULDBLOCK))

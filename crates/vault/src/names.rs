@@ -34,7 +34,7 @@ const SMALL: usize = 1024;
 const TOLD_MOST: usize = 4096;
 
 /// A plaintext name and its stored form in a directory.
-pub(super) struct Place {
+pub(super) struct StoredPlace {
     /// The plaintext name.
     pub name: OsString,
     /// The name in the store.
@@ -98,7 +98,7 @@ pub(super) fn names_in(keys: &KeyRing, dir: &Dir, id: &DirId) -> io::Result<Name
 impl Vault {
     /// The place of `name` in `dir`. ENOENT if the directory never had an id, because then it cannot
     /// contain any name.
-    pub(super) fn place(&self, dir: &Dir, name: &OsStr) -> Result<Place> {
+    pub(super) fn place(&self, dir: &Dir, name: &OsStr) -> Result<StoredPlace> {
         let place = self.place_under(&self.keys(), dir, name)?;
         // A directory that was not renewed may have names under both keys.
         match self.keys.former().filter(|_| self.read_only() || self.why_left(dir).is_some()) {
@@ -110,13 +110,13 @@ impl Vault {
         }
     }
 
-    fn place_under(&self, keys: &NamespaceKeys, dir: &Dir, name: &OsStr) -> Result<Place> {
+    fn place_under(&self, keys: &NamespaceKeys, dir: &Dir, name: &OsStr) -> Result<StoredPlace> {
         let encoded = keys.names.encode(dir.id()?, name.as_bytes()).map_err(|e| match e {
             NameError::TooLong => Error::NameTooLong,
             _ => Error::Invalid("not a file name"),
         })?;
         let stored = StoredName(OsString::from_vec(encoded.stored));
-        Ok(Place { name: name.to_owned(), stored, sidecar: encoded.sidecar })
+        Ok(StoredPlace { name: name.to_owned(), stored, sidecar: encoded.sidecar })
     }
 
     /// Classifies and decodes a name in the store.
@@ -213,13 +213,13 @@ impl Vault {
     }
 
     /// Takes the lock of long names if any of `places` is long.
-    pub(super) fn lock_long(&self, places: &[&Place]) -> Option<MutexGuard<'_, ()>> {
+    pub(super) fn lock_long(&self, places: &[&StoredPlace]) -> Option<MutexGuard<'_, ()>> {
         places.iter().any(|place| place.is_long()).then(|| self.long_names.lock())
     }
 
     /// Puts in place what a name depends on before the name is created: the id of its directory, and the
     /// sidecar. The caller holds the guard of `lock_long` until the name exists.
-    pub(super) fn prepare(&self, dir: &Dir, place: &Place) -> Result<()> {
+    pub(super) fn prepare(&self, dir: &Dir, place: &StoredPlace) -> Result<()> {
         self.put_ids_back(&dir.store)?;
         let Some(content) = &place.sidecar else { return Ok(()) };
         let name = place.sidecar_name();
@@ -235,7 +235,7 @@ impl Vault {
     }
 
     /// Removes the sidecar of a place that is now free. The caller holds the guard of `lock_long`.
-    pub(super) fn clear(&self, dir: &Dir, place: &Place) {
+    pub(super) fn clear(&self, dir: &Dir, place: &StoredPlace) {
         if !place.is_long() {
             return;
         }
@@ -290,7 +290,7 @@ impl Vault {
     }
 }
 
-impl Place {
+impl StoredPlace {
     /// Whether the name needs a sidecar.
     pub(super) fn is_long(&self) -> bool {
         self.sidecar.is_some()

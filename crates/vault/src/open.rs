@@ -2,7 +2,7 @@
 
 use super::{
     AnchorUse, Dir, Files, OpenError, OpenFile, StatFs,
-    anchor::{Anchor, Behind as Anchoring, Owner, refuse_inside},
+    anchor::{Anchor, AnchorThread, Owner, refuse_inside},
     aside::set_headless_aside,
     config_file::{self, Configs, open_vault, require_settled},
     former_list::FormerList,
@@ -14,7 +14,7 @@ use super::{
     process,
     resources::MEMORY,
     rewrites::StoredRewrites,
-    rotate::{Behind, WhyLeft},
+    rotate::{RotationThread, WhyLeft},
     taken_id::StrandedId,
 };
 use content::{
@@ -121,7 +121,7 @@ pub struct Vault {
     /// Held while a directory is put under another key. Taken before all other locks.
     pub(super) renewing: Mutex<()>,
     /// The thread that continues a rotation.
-    pub(super) rotation: Behind,
+    pub(super) rotation: RotationThread,
     /// Directories that could not be put under the present key, and why. See `Vault::renew_dir`.
     pub(super) left: Mutex<HashMap<DirId, WhyLeft>>,
     /// Number of names that were moved or added while a rotation was in progress.
@@ -161,7 +161,7 @@ pub struct Vault {
     /// The last confirmed state, if an anchor is used.
     pub(super) anchor: Option<Arc<Anchor>>,
     /// The thread that writes changes to the anchor.
-    pub(super) anchoring: Anchoring,
+    pub(super) anchoring: AnchorThread,
     /// Complaints already logged, so that they are not repeated at each listing.
     pub(super) told: Mutex<HashSet<String>>,
     /// Complaints already logged about files of other programs, which are not damage.
@@ -274,7 +274,7 @@ impl Vault {
             Files::new(Arc::new(context), device, Box::new(move || of_files.sync())).map_err(failed)?;
         let mut vault = Vault {
             renewing: Mutex::default(),
-            rotation: Behind::default(),
+            rotation: RotationThread::default(),
             left: Mutex::default(),
             moves: AtomicU64::default(),
             id: *config.id(),
@@ -293,7 +293,7 @@ impl Vault {
             has_generations,
             user: rustix::process::geteuid().as_raw(),
             anchor,
-            anchoring: Anchoring::default(),
+            anchoring: AnchorThread::default(),
             told: Mutex::default(),
             told_of_strays: Mutex::default(),
             read_only: options.read_only,

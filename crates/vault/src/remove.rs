@@ -1,6 +1,6 @@
 //! Removing and moving names.
 
-use super::{Dir, Kind, Pin, Stat, StoredName, Vault, dir_lock::LockMode, names::Place};
+use super::{Dir, Kind, Pin, Stat, StoredName, Vault, dir_lock::LockMode, names::StoredPlace};
 use content::Result;
 use rustix::io::Errno;
 use std::{
@@ -30,7 +30,7 @@ pub enum RenameMode {
 
 /// A name's place in a directory, and the node that was found there.
 pub struct Spot {
-    place: Place,
+    place: StoredPlace,
     /// The node under the name, if there is one.
     pub there: Option<There>,
 }
@@ -217,7 +217,7 @@ impl Vault {
 
     fn replace(
         &self,
-        at: (&Dir, &Place),
+        at: (&Dir, &StoredPlace),
         (replaced, locked): (Option<Dir>, Option<Flock>),
         rename: impl FnOnce() -> io::Result<()>,
     ) -> Result<()> {

@@ -9,7 +9,7 @@ pub(super) const MEMORY: usize = 256 << 20;
 
 /// Memory in use for contents, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Memory {
+pub struct MemoryUse {
     /// In buffers of batches at the moment.
     pub buffers: usize,
     /// The most that buffers in use ever held.
@@ -26,10 +26,10 @@ pub struct Memory {
 
 impl Vault {
     /// Memory in use for contents.
-    pub fn memory(&self) -> Memory {
+    pub fn memory(&self) -> MemoryUse {
         let context = self.files().context();
         let buffers = context.router.buffers.usage();
-        Memory {
+        MemoryUse {
             buffers: buffers.in_use,
             peak: buffers.peak,
             bound: buffers.bound,

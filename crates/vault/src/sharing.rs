@@ -5,7 +5,7 @@ use std::io;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code))]
-pub(super) enum Rule {
+pub(super) enum SharingRule {
     /// A file is reopened if the store no longer knows its descriptor.
     OpenAnew,
     /// A machine that takes the vault's lock again sees from its mark whether another process held the
@@ -23,17 +23,17 @@ pub(super) enum Rule {
     StaleIsGone,
 }
 
-breakable!(Rule if test);
+breakable!(SharingRule if test);
 
 /// The rule that is broken on this thread.
 #[cfg(test)]
-pub(super) fn broken() -> Option<Rule> {
+pub(super) fn broken() -> Option<SharingRule> {
     BROKEN.get()
 }
 
 /// Whether a file or its directory was removed. NFS reports ESTALE for a known directory that was
 /// removed.
 pub(super) fn is_gone(e: &io::Error) -> bool {
-    let stale = e.kind() == io::ErrorKind::StaleNetworkFileHandle && holds(Rule::StaleIsGone);
+    let stale = e.kind() == io::ErrorKind::StaleNetworkFileHandle && holds(SharingRule::StaleIsGone);
     stale || e.kind() == io::ErrorKind::NotFound
 }

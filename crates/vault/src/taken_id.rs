@@ -10,7 +10,7 @@ use super::{
     attr::key,
     dir::stored_path,
     names::random_name,
-    sharing::{Rule, holds, is_gone},
+    sharing::{SharingRule, holds, is_gone},
 };
 use format::name::{DIR_ID_NAME, TEMPORARY};
 use std::{
@@ -37,7 +37,7 @@ impl TakenId {
     /// Moves it out of its directory.
     pub(super) fn take(&self) -> io::Result<()> {
         let name = OsStr::new(DIR_ID_NAME);
-        if !holds(Rule::MoveIdAside) {
+        if !holds(SharingRule::MoveIdAside) {
             return self.dir.unlink(name);
         }
         match self.dir.rename(name, &self.parent, &self.aside) {

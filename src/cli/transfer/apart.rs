@@ -3,11 +3,11 @@
 
 use super::{
     copy::{Copy, CopyDirs, CopyLevel, has, inode},
-    side::{Side, Target},
+    side::{CopyTarget, Side},
 };
 use std::{ffi::OsStr, io};
 
-impl<S: Side, T: Target> Copy<'_, S, T> {
+impl<S: Side, T: CopyTarget> Copy<'_, S, T> {
     /// Fails if the target treats `name` as the same name as another one of the source, copied or not.
     pub(super) fn tell_apart(
         &self,

@@ -7,7 +7,7 @@
 use super::{
     names::is_temporary,
     report::{Problem, TransferReport},
-    side::{New, Side, Target},
+    side::{CopyTarget, New, Side},
 };
 use crate::cli::{
     exit::{Code, Failure, Outcome},
@@ -40,7 +40,7 @@ pub enum Metadata {
 }
 
 /// A copy in progress.
-pub struct Copy<'a, S: Side, T: Target> {
+pub struct Copy<'a, S: Side, T: CopyTarget> {
     pub(super) source: &'a S,
     pub(super) target: &'a T,
     pub(super) interrupt: &'a Interrupt,
@@ -56,7 +56,7 @@ pub struct Copy<'a, S: Side, T: Target> {
 }
 
 /// A directory being copied, on both sides.
-pub(super) struct CopyDirs<S: Side, T: Target> {
+pub(super) struct CopyDirs<S: Side, T: CopyTarget> {
     pub from: S::Dir,
     pub to: Rc<T::Dir>,
 }
@@ -73,7 +73,7 @@ pub(super) struct CopyLevel {
     saved: HashSet<OsString>,
 }
 
-impl<S: Side, T: Target> Climb for CopyDirs<S, T> {
+impl<S: Side, T: CopyTarget> Climb for CopyDirs<S, T> {
     type Mark = (<S::Dir as Climb>::Mark, <T::Dir as Climb>::Mark);
 
     fn mark(&self) -> io::Result<Self::Mark> {
@@ -86,7 +86,7 @@ impl<S: Side, T: Target> Climb for CopyDirs<S, T> {
 }
 
 /// An entry of the queue, waiting for the content before it to be durable.
-pub(super) enum Due<S: Side, T: Target> {
+pub(super) enum Due<S: Side, T: CopyTarget> {
     /// A file that needs its final name.
     File(Whole<T>),
     /// A directory that needs its attributes.
@@ -94,7 +94,7 @@ pub(super) enum Due<S: Side, T: Target> {
 }
 
 /// A file that is completely written.
-pub(super) struct Whole<T: Target> {
+pub(super) struct Whole<T: CopyTarget> {
     pub file: T::File,
     pub dir: Rc<T::Dir>,
     pub temporary: OsString,
@@ -105,7 +105,7 @@ pub(super) struct Whole<T: Target> {
 }
 
 /// A node being copied.
-pub(super) struct CopyJob<'l, S: Side, T: Target> {
+pub(super) struct CopyJob<'l, S: Side, T: CopyTarget> {
     pub node: S::Node,
     pub stat: Stat,
     pub dir: &'l Rc<T::Dir>,
@@ -120,7 +120,7 @@ pub(super) struct CopyJob<'l, S: Side, T: Target> {
 ///
 /// # Errors
 /// If there is nothing to copy, or the target has no place for it.
-pub fn copy<S: Side, T: Target>(
+pub fn copy<S: Side, T: CopyTarget>(
     (source, from): (&S, &Path),
     (target, to): (&T, &Path),
     metadata: Metadata,
@@ -153,7 +153,7 @@ pub fn copy<S: Side, T: Target>(
 /// itself becomes the copy.
 type Beginning<S, T> = (<S as Side>::Node, Stat, <T as Side>::Dir, Option<OsString>);
 
-fn begin<S: Side, T: Target>(
+fn begin<S: Side, T: CopyTarget>(
     (source, from): (&S, &Path),
     (target, to): (&T, &Path),
 ) -> Outcome<Beginning<S, T>> {
@@ -166,7 +166,7 @@ fn begin<S: Side, T: Target>(
     Ok((node, stat, dir, name))
 }
 
-fn destination<T: Target>(
+fn destination<T: CopyTarget>(
     target: &T,
     to: &Path,
     from: &Path,
@@ -193,7 +193,7 @@ fn destination<T: Target>(
     Ok((target.enter(&made)?, None))
 }
 
-impl<S: Side, T: Target> Copy<'_, S, T> {
+impl<S: Side, T: CopyTarget> Copy<'_, S, T> {
     /// Copies a single file, link or special file.
     fn single(&mut self, node: S::Node, stat: Stat, name: &OsStr) -> Outcome {
         let top = self.top.clone();

@@ -5,7 +5,7 @@ use super::{
     copy::{Copy, CopyJob, Due, Metadata, Whole, inode},
     names::{damaged_name, temporary},
     report::Problem,
-    side::{New, Side, Target},
+    side::{CopyTarget, New, Side},
 };
 use content::Segment;
 use rustix::io::Errno;
@@ -22,7 +22,7 @@ const CAPABILITIES: &str = "security.capability";
 /// Why an export drops some metadata.
 const UNTRUSTED: &str = "metadata in the store is not authenticated; --trust-metadata keeps it";
 
-impl<S: Side, T: Target> Copy<'_, S, T> {
+impl<S: Side, T: CopyTarget> Copy<'_, S, T> {
     /// Copies a node other than a directory. `taken` tells whether a name for a damaged file is in use.
     pub(super) fn leaf(
         &mut self,

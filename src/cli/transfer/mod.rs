@@ -29,7 +29,7 @@ use fuse::Reach;
 use hashing::Vaulted;
 use plain::PlainSide;
 use report::TransferReport;
-use side::Target;
+use side::CopyTarget;
 use std::path::Path;
 use vault::OpenOptions;
 

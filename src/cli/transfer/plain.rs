@@ -1,7 +1,7 @@
 //! The filesystem as the process sees it, accessed by directory descriptors. Links are followed in the
 //! path that the user named, and nowhere below it.
 
-use super::side::{CopiedAttribute, New, Room, SYNC_EACH, Side, Target, if_there};
+use super::side::{CopiedAttribute, CopyTarget, New, Room, SYNC_EACH, Side, if_there};
 use crate::cli::mounts::{self, Mount};
 use content::{Segment, Time};
 use rustix::{
@@ -163,7 +163,7 @@ fn next_data(fd: &OwnedFd, at: u64, size: u64) -> io::Result<Option<Range<u64>>>
     Ok((start < end).then_some(start..end))
 }
 
-impl Target for PlainSide {
+impl CopyTarget for PlainSide {
     type File = DirFile;
 
     fn make(&self, dir: &StoreDir, name: &OsStr, new: New) -> io::Result<()> {

@@ -56,7 +56,7 @@ pub trait Side {
 /// # Errors
 /// Every method returns the errors of the underlying vault or filesystem. Methods that create a name
 /// fail with EEXIST if it is taken.
-pub trait Target: Side {
+pub trait CopyTarget: Side {
     /// A regular file being written.
     type File;
 

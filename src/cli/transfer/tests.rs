@@ -5,7 +5,7 @@ use super::{
     copy::{Metadata, copy},
     plain::PlainSide,
     report::TransferReport,
-    side::{CopiedAttribute, New, Room, Side, Target},
+    side::{CopiedAttribute, CopyTarget, New, Room, Side},
 };
 use crate::cli::signals::Interrupt;
 use content::{Segment, Time};
@@ -93,7 +93,7 @@ impl Side for OddPlain {
     }
 }
 
-impl Target for OddPlain {
+impl CopyTarget for OddPlain {
     type File = DirFile;
 
     fn make(&self, dir: &StoreDir, name: &OsStr, new: New) -> io::Result<()> {

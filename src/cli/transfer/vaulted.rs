@@ -1,6 +1,6 @@
 //! An open vault as a side of a copy.
 
-use super::side::{CopiedAttribute, New, Room, SYNC_EACH, Side, Target, if_there};
+use super::side::{CopiedAttribute, CopyTarget, New, Room, SYNC_EACH, Side, if_there};
 use content::{Segment, Time};
 use hashing::{Source, Vaulted};
 use rustix::io::Errno;
@@ -40,7 +40,7 @@ impl VaultNode {
 }
 
 /// A file being written.
-pub struct VaultFile {
+pub struct VaultedFile {
     dir: Arc<Dir>,
     name: StoredName,
     open: Arc<OpenFile>,
@@ -112,8 +112,8 @@ impl Side for Vaulted {
     }
 }
 
-impl Target for Vaulted {
-    type File = VaultFile;
+impl CopyTarget for Vaulted {
+    type File = VaultedFile;
 
     fn make(&self, dir: &Arc<Dir>, name: &OsStr, new: New) -> io::Result<()> {
         match new {
@@ -129,20 +129,20 @@ impl Target for Vaulted {
         Ok(())
     }
 
-    fn create(&self, dir: &Arc<Dir>, name: &OsStr) -> io::Result<VaultFile> {
+    fn create(&self, dir: &Arc<Dir>, name: &OsStr) -> io::Result<VaultedFile> {
         let (name, _, open) = self.0.create(dir, name, owned(0o600))?;
-        Ok(VaultFile { dir: dir.clone(), name, open })
+        Ok(VaultedFile { dir: dir.clone(), name, open })
     }
 
-    fn node_of_file(&self, file: &VaultFile) -> VaultNode {
+    fn node_of_file(&self, file: &VaultedFile) -> VaultNode {
         VaultNode::Entry(file.dir.clone(), file.name.clone())
     }
 
-    fn write(&self, file: &VaultFile, at: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write(&self, file: &VaultedFile, at: u64, bytes: &[u8]) -> io::Result<()> {
         Ok(file.open.file.write(at, bytes)?)
     }
 
-    fn set_len(&self, file: &VaultFile, len: u64) -> io::Result<()> {
+    fn set_len(&self, file: &VaultedFile, len: u64) -> io::Result<()> {
         Ok(file.open.file.truncate(len)?)
     }
 
@@ -169,7 +169,7 @@ impl Target for Vaulted {
         Ok(Room { bytes: space.bavail.saturating_mul(space.frsize.into()), nodes })
     }
 
-    fn store(&self, files: &[&VaultFile]) -> io::Result<()> {
+    fn store(&self, files: &[&VaultedFile]) -> io::Result<()> {
         if files.len() > SYNC_EACH {
             files.iter().try_for_each(|file| file.open.file.flush())?;
             if self.0.sync_store()? {

@@ -5,7 +5,7 @@ use crate::{
     record::{FileIdentity, NewRecord},
     rules::{Rule, holds},
     state::{Fault, State, wrong_length},
-    tree::Source,
+    tree::LeafSource,
 };
 use crypto::random;
 use format::record::{Claim, KeyId, Record, Version};
@@ -22,8 +22,8 @@ pub(crate) enum SyncKind {
 
 impl File {
     /// Store and keys from which the file's tree is loaded and verified.
-    pub(crate) fn source<'a>(&'a self, identity: &'a FileIdentity) -> Source<'a> {
-        Source { store: &*self.store, keys: &identity.keys }
+    pub(crate) fn source<'a>(&'a self, identity: &'a FileIdentity) -> LeafSource<'a> {
+        LeafSource { store: &*self.store, keys: &identity.keys }
     }
 
     /// The file's salt and keys, generated before the first write.

@@ -1,7 +1,7 @@
 //! Individually buffered chunks on their way to the store, while the application continues.
 
 use super::*;
-use crate::background::Job;
+use crate::background::BackgroundJob;
 use crossbeam_channel::Receiver;
 
 /// Chunks of the file, and the number of written chunks that starts a write.
@@ -13,7 +13,7 @@ fn in_flight(file: &Arc<File>) -> usize {
 }
 
 /// A store, its context, the queue of jobs that the test runs, the open file and its content.
-type Opened = (Arc<FaultyFile>, Arc<Context>, Receiver<Job>, Arc<File>, Vec<u8>);
+type Opened = (Arc<FaultyFile>, Arc<Context>, Receiver<BackgroundJob>, Arc<File>, Vec<u8>);
 
 /// A clean file of `CHUNKS` chunks.
 fn opened() -> Opened {

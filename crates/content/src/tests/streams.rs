@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    background::Job,
+    background::BackgroundJob,
     in_flight::{Assigned, Ended, Loaded, SealedWrite, Stage},
 };
 use crossbeam_channel::Receiver;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 const THREE: usize = (48 + 64 + 64) * 4096;
 
 /// A file whose background jobs are run by the test.
-fn by_hand() -> (Arc<FaultyFile>, Arc<Context>, Receiver<Job>) {
+fn by_hand() -> (Arc<FaultyFile>, Arc<Context>, Receiver<BackgroundJob>) {
     let (background, jobs) = Background::by_hand();
     (FaultyFile::new(), Arc::new(context_over(background)), jobs)
 }

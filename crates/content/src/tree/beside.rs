@@ -4,7 +4,7 @@
 //! Every reader sees these slots as part of the tree. A thread that gets exclusive access merges them
 //! first ([`EntryTree::merge_loaded_leaves`]), so a change never misses one.
 
-use super::{EntryTree, FANOUT, Leaf, Source, digests_of};
+use super::{EntryTree, FANOUT, Leaf, LeafSource, digests_of};
 use format::{
     layout,
     tree::{ALL_HOLES, Digest},
@@ -54,11 +54,11 @@ impl EntryTree {
     /// Loads the slots of these groups while others may read the tree. Returns false if any of them is
     /// still missing. The caller must then load with exclusive access, which also reports the error, if
     /// any.
-    pub(crate) fn load_beside(&self, source: Source, mut groups: Range<u64>) -> bool {
+    pub(crate) fn load_beside(&self, source: LeafSource, mut groups: Range<u64>) -> bool {
         self.share.room() > 0 && groups.all(|group| self.is_loaded(group) || self.load_one(source, group))
     }
 
-    fn load_one(&self, source: Source, group: u64) -> bool {
+    fn load_one(&self, source: LeafSource, group: u64) -> bool {
         let Some(wanted) = self.known_digest(group) else { return false };
         if self.beside.is_full() || group == 0 && self.first.is_some() {
             return false;

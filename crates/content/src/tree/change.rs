@@ -1,7 +1,7 @@
 //! Changes from one version to the next: sets entries, changes the size, recomputes digests, and rolls
 //! everything back if it could not be stored.
 
-use super::{EntryTree, FANOUT, Leaf, Source, TOGETHER, TreeNode, digests_of, encode_entries};
+use super::{EntryTree, FANOUT, Leaf, LeafSource, TOGETHER, TreeNode, digests_of, encode_entries};
 use crate::Result;
 use format::{
     entry::{ENTRY, Entry},
@@ -98,7 +98,7 @@ impl EntryTree {
     }
 
     /// Increases the size of the version. Everything new is a hole.
-    pub(crate) fn grow(&mut self, source: Source, size: u64) -> Result<()> {
+    pub(crate) fn grow(&mut self, source: LeafSource, size: u64) -> Result<()> {
         let (before, after) = (self.levels(), layout::levels(layout::groups(size)));
         let mut digest = self.root;
         for level in before + 1..=after {
@@ -131,7 +131,7 @@ impl EntryTree {
     }
 
     /// Recomputes the digests above these groups, which must be loaded and ascending.
-    pub(crate) fn update(&mut self, source: Source, groups: &BTreeSet<u64>) -> Result<()> {
+    pub(crate) fn update(&mut self, source: LeafSource, groups: &BTreeSet<u64>) -> Result<()> {
         let mut changed: Vec<(u64, Digest)> = Vec::with_capacity(groups.len());
         // Several at once, because computing a single digest has a long latency.
         for some in Vec::from_iter(groups.iter().copied()).chunks(TOGETHER) {
@@ -152,7 +152,7 @@ impl EntryTree {
 
     fn update_level(
         &mut self,
-        source: Source,
+        source: LeafSource,
         level: u32,
         below: &[(u64, Digest)],
     ) -> Result<Vec<(u64, Digest)>> {
@@ -173,7 +173,7 @@ impl EntryTree {
 
     /// Truncates the version to `size`. The group of the new last chunk is loaded, and its slot is
     /// already set.
-    pub(crate) fn shrink(&mut self, source: Source, size: u64) -> Result<()> {
+    pub(crate) fn shrink(&mut self, source: LeafSource, size: u64) -> Result<()> {
         let last_group = layout::groups(size) - 1;
         self.load(source, last_group)?;
         let (before, after) = (self.levels(), layout::levels(layout::groups(size)));

@@ -1,7 +1,7 @@
 //! Loads pages from the store, each verified against the digest above it, and evicts them.
 
 use super::{
-    EntryTree, FANOUT, Leaf, Source, TOGETHER, TreeNode, damaged_leaf, decode_entries, digests_of,
+    EntryTree, FANOUT, Leaf, LeafSource, TOGETHER, TreeNode, damaged_leaf, decode_entries, digests_of,
     read_entries,
 };
 use crate::{Damage, Result};
@@ -15,7 +15,7 @@ use store::BackingFile;
 
 impl EntryTree {
     /// Loads the slots of `group`.
-    pub(crate) fn load(&mut self, source: Source, group: u64) -> Result<()> {
+    pub(crate) fn load(&mut self, source: LeafSource, group: u64) -> Result<()> {
         self.load_all(source, group..group + 1)
     }
 
@@ -23,7 +23,11 @@ impl EntryTree {
     ///
     /// # Errors
     /// The first error of a group that could not be read or does not verify. All other groups are loaded.
-    pub(crate) fn load_all(&mut self, source: Source, groups: impl IntoIterator<Item = u64>) -> Result<()> {
+    pub(crate) fn load_all(
+        &mut self,
+        source: LeafSource,
+        groups: impl IntoIterator<Item = u64>,
+    ) -> Result<()> {
         let mut outcome = Ok(());
         let missing: Vec<u64> = groups.into_iter().filter(|group| !self.is_loaded(*group)).collect();
         for some in missing.chunks(TOGETHER) {
@@ -50,13 +54,13 @@ impl EntryTree {
 
     /// Like `load_all`, for groups not needed yet: loads as many as there is room for, and ignores
     /// errors.
-    pub(crate) fn load_along(&mut self, source: Source, groups: Range<u64>) {
+    pub(crate) fn load_along(&mut self, source: LeafSource, groups: Range<u64>) {
         let end = groups.end.min(groups.start.saturating_add(self.share.room() as u64));
         let _ = self.load_all(source, groups.start..end); // the read that needs it reports the error
     }
 
     /// The digest that a group must have, and its leaf as stored.
-    fn unverified(&mut self, source: Source, group: u64) -> Result<(Digest, Leaf)> {
+    fn unverified(&mut self, source: LeafSource, group: u64) -> Result<(Digest, Leaf)> {
         let wanted = self.group_digest(source, group)?;
         let header = self.first.take_if(|_| group == 0);
         Ok((wanted, self.read_leaf(source, group, wanted, header)?))
@@ -66,7 +70,7 @@ impl EntryTree {
     /// read already.
     pub(super) fn read_leaf(
         &self,
-        source: Source,
+        source: LeafSource,
         group: u64,
         wanted: Digest,
         header: Option<Vec<u8>>,
@@ -136,7 +140,7 @@ impl EntryTree {
         self.share.count(self.leaves.len());
     }
 
-    pub(super) fn group_digest(&mut self, source: Source, group: u64) -> Result<Digest> {
+    pub(super) fn group_digest(&mut self, source: LeafSource, group: u64) -> Result<Digest> {
         if group >= layout::groups(self.size) {
             return Ok(ALL_HOLES);
         }
@@ -144,7 +148,7 @@ impl EntryTree {
     }
 
     /// Digest of leaf `k` (level 0) or of node page `k` of `level`.
-    pub(super) fn digest_at(&mut self, source: Source, level: u32, k: u64) -> Result<Digest> {
+    pub(super) fn digest_at(&mut self, source: LeafSource, level: u32, k: u64) -> Result<Digest> {
         if level == self.levels() {
             return Ok(self.root);
         }
@@ -153,7 +157,7 @@ impl EntryTree {
         Ok(parent.children[(k % FANOUT as u64) as usize])
     }
 
-    pub(super) fn load_node(&mut self, source: Source, level: u32, k: u64) -> Result<()> {
+    pub(super) fn load_node(&mut self, source: LeafSource, level: u32, k: u64) -> Result<()> {
         if self.nodes.contains_key(&(level, k)) {
             return Ok(());
         }

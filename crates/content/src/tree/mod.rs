@@ -41,7 +41,7 @@ pub(super) type NodePage = ((u32, u64), Children);
 
 /// Store and keys from which the tree is loaded and verified.
 #[derive(Clone, Copy)]
-pub(super) struct Source<'a> {
+pub(super) struct LeafSource<'a> {
     pub(super) store: &'a dyn BackingFile,
     pub(super) keys: &'a FileKeys,
 }
@@ -244,7 +244,7 @@ impl EntryTree {
 
     /// The first chunk at or after `index`, below the end, that has data (`data`) or that has none
     /// (`!data`).
-    pub(super) fn seek(&mut self, source: Source, mut index: u64, data: bool) -> Result<Option<u64>> {
+    pub(super) fn seek(&mut self, source: LeafSource, mut index: u64, data: bool) -> Result<Option<u64>> {
         let end = layout::chunks(self.size);
         while index < end {
             let group = layout::group_of(index);
@@ -267,7 +267,7 @@ impl EntryTree {
     /// The first group after the largest empty subtree that contains `group`; `None` if the group is not
     /// in one. Searches from the top, so that empty pages are not loaded: a file of 16 TiB has half a
     /// million of them.
-    fn behind_hole(&mut self, source: Source, group: u64) -> Result<Option<u64>> {
+    fn behind_hole(&mut self, source: LeafSource, group: u64) -> Result<Option<u64>> {
         for level in (0..=self.levels()).rev() {
             let span = (FANOUT as u64).pow(level);
             let place = (level, group / span);

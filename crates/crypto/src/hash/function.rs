@@ -4,7 +4,7 @@ use super::{
     digest::Digest,
     k12, md6,
     md6::Md6,
-    sponges::{self, Serial, Sponge},
+    sponges::{self, LaneSponge, Serial},
 };
 
 /// A hash function.
@@ -106,11 +106,11 @@ impl Function {
         self.sponge().map(Serial::new)
     }
 
-    fn sponge(&self) -> Option<Sponge> {
+    fn sponge(&self) -> Option<LaneSponge> {
         match self {
-            Function::Sha3(bits) => Some(Sponge::sha3(*bits)),
-            Function::Shake128 => Some(Sponge::shake(128, 256)),
-            Function::Shake256 => Some(Sponge::shake(256, 512)),
+            Function::Sha3(bits) => Some(LaneSponge::sha3(*bits)),
+            Function::Shake128 => Some(LaneSponge::shake(128, 256)),
+            Function::Shake256 => Some(LaneSponge::shake(256, 512)),
             Function::Md6(_) | Function::K12 => None,
         }
     }

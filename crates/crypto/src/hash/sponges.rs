@@ -8,7 +8,7 @@ use crate::keccak::{KeccakState, Rounds};
 
 /// A hash function that consists of a single sponge, with a digest not longer than its rate.
 #[derive(Debug, Clone)]
-pub(super) struct Sponge {
+pub(super) struct LaneSponge {
     /// Rate in bytes.
     rate: usize,
     /// Domain byte.
@@ -16,15 +16,15 @@ pub(super) struct Sponge {
     bits: u16,
 }
 
-impl Sponge {
+impl LaneSponge {
     /// SHA-3 with a digest of `bits` bits.
     pub(super) fn sha3(bits: u16) -> Self {
-        Sponge { rate: 200 - usize::from(bits) / 4, end: &[0x06], bits }
+        LaneSponge { rate: 200 - usize::from(bits) / 4, end: &[0x06], bits }
     }
 
     /// SHAKE with a security of 128 or 256 bits, and a digest of `bits` bits, at most its rate.
     pub(super) fn shake(security: u16, bits: u16) -> Self {
-        Sponge { rate: 200 - usize::from(security) / 4, end: &[0x1f], bits }
+        LaneSponge { rate: 200 - usize::from(security) / 4, end: &[0x1f], bits }
     }
 
     fn digest(&self, state: &KeccakState) -> Digest {
@@ -42,7 +42,7 @@ pub(super) fn squeeze(state: &KeccakState, bits: u16) -> Digest {
 }
 
 /// The digest of each message.
-pub(super) fn digests(sponge: &Sponge, messages: &[&[u8]]) -> Vec<Digest> {
+pub(super) fn digests(sponge: &LaneSponge, messages: &[&[u8]]) -> Vec<Digest> {
     let mut states = vec![[0; 25]; messages.len()];
     let job = |(state, &data)| Job { state, data, end: sponge.end };
     let mut jobs: Vec<Job> = states.iter_mut().zip(messages).map(job).collect();
@@ -53,7 +53,7 @@ pub(super) fn digests(sponge: &Sponge, messages: &[&[u8]]) -> Vec<Digest> {
 /// A message that is hashed sequentially, part by part.
 #[derive(Clone)]
 pub struct Serial {
-    sponge: Sponge,
+    sponge: LaneSponge,
     state: KeccakState,
 }
 
@@ -68,7 +68,7 @@ pub struct Piece<'a> {
 }
 
 impl Serial {
-    pub(super) fn new(sponge: Sponge) -> Self {
+    pub(super) fn new(sponge: LaneSponge) -> Self {
         Serial { sponge, state: [0; 25] }
     }
 

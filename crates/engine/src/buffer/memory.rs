@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub const PAGE: usize = 4096;
 
 /// Allocates memory that a GPU can reach: at least this many bytes, page-aligned. `None` if it cannot.
-pub type Source = Arc<dyn Fn(usize) -> Option<LentMemory> + Send + Sync>;
+pub type MemorySource = Arc<dyn Fn(usize) -> Option<LentMemory> + Send + Sync>;
 
 /// Bytes with a page-aligned part of `capacity` bytes at `start`.
 #[derive(Default)]
@@ -46,7 +46,7 @@ impl Memory {
     }
 
     /// Memory from the source, if it provides any.
-    pub fn lent_by(source: &Source, capacity: usize) -> Option<Self> {
+    pub fn lent_by(source: &MemorySource, capacity: usize) -> Option<Self> {
         source(capacity).map(|memory| Memory { bytes: BufferBytes::Lent(memory), start: 0, capacity })
     }
 

@@ -9,7 +9,7 @@ mod tests;
 mod wipe;
 
 pub use lent::{Borrower, Lending, LentMemory, MemoryId};
-pub use memory::Source;
+pub use memory::MemorySource;
 pub use shared::{Mapping, SharedMemory};
 pub use wipe::wipe;
 
@@ -142,7 +142,7 @@ impl BufferPool {
 
     /// From now on, allocates buffers longer than a page from `source`, as long as it provides any.
     /// Replaces the kept memory first, so that no user of the pool has to wait for that.
-    pub(super) fn set_source(&self, source: Source) {
+    pub(super) fn set_source(&self, source: MemorySource) {
         let take_own = || self.shared.state.lock().kept.take_latest(Memory::is_own);
         let kept = self.shared.state.lock().kept.len();
         // No more than these: memory returned meanwhile is replaced when it is next used.
@@ -206,7 +206,7 @@ struct PoolState {
     returns: u64,
     /// `returns` at the last call of `rest`.
     rested_at: u64,
-    source: Option<Source>,
+    source: Option<MemorySource>,
     /// When the source last provided nothing.
     refused: Option<Instant>,
 }
@@ -258,7 +258,7 @@ impl Shared {
     }
 
     /// The source of memory of this capacity, if there is one that has not just refused.
-    fn source(&self, capacity: usize) -> Option<Source> {
+    fn source(&self, capacity: usize) -> Option<MemorySource> {
         let state = self.state.lock();
         let refused = state.refused.is_some_and(|refused| refused.elapsed() < PAUSE);
         state.source.clone().filter(|_| capacity > PAGE && !refused)

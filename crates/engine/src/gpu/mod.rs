@@ -35,7 +35,7 @@ pub use worker::serve;
 
 use super::{
     batch::{Batch, Engine, EngineError},
-    buffer::{Buffer, BufferPool, Source},
+    buffer::{Buffer, BufferPool, MemorySource},
 };
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use device::GpuDevice;
@@ -178,7 +178,7 @@ impl GpuEngine {
     }
 
     /// A source of memory that the device can reach, while it is in service.
-    pub(super) fn memory(&self) -> Source {
+    pub(super) fn memory(&self) -> MemorySource {
         let inner = Arc::downgrade(&self.inner);
         Arc::new(move |len| {
             let device = inner.upgrade()?.device.lock().clone();

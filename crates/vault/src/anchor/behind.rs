@@ -14,14 +14,14 @@ const ROUND: Duration = Duration::from_secs(8);
 
 /// The thread, if there is an anchor to update.
 #[derive(Default)]
-pub(crate) struct Behind {
+pub(crate) struct AnchorThread {
     /// Dropping the sender ends the thread.
     thread: Mutex<Option<(mpsc::Sender<()>, JoinHandle<()>)>>,
     /// Held during a round. True while no rounds may run, because the vault is locked or at rest.
     pub(crate) halted: Mutex<bool>,
 }
 
-impl Behind {
+impl AnchorThread {
     /// Ends the thread after its current round.
     pub(crate) fn stop(&self) {
         if let Some((stop, thread)) = self.thread.lock().take() {

@@ -30,7 +30,7 @@ mod rules;
 mod tests;
 mod whole;
 
-pub(super) use behind::Behind;
+pub(super) use behind::AnchorThread;
 pub(super) use entry::{AnchoredIdentity, Found};
 pub use error::AnchorError;
 pub use file::refuse_inside;

@@ -13,12 +13,12 @@ use std::{
 
 /// The thread that does so, if a rotation is in progress.
 #[derive(Default)]
-pub(crate) struct Behind {
+pub(crate) struct RotationThread {
     stop: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Behind {
+impl RotationThread {
     /// Whether the thread has been told to end.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)

@@ -10,7 +10,7 @@ mod behind;
 mod dir;
 
 pub use begin::Begun;
-pub(super) use behind::Behind;
+pub(super) use behind::RotationThread;
 pub(super) use dir::WhyLeft;
 
 use super::{

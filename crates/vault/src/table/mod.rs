@@ -13,7 +13,7 @@ use super::{
     ctime::ChangeTimes,
     open_file::{Key, OpenFile},
     process,
-    sharing::{Rule, holds},
+    sharing::{SharingRule, holds},
 };
 use content::{
     Context, Error, File, Result, Time, is_passing,
@@ -272,7 +272,7 @@ impl Files {
     fn is_cut_off(&self, open: &OpenFile, new: &DirFile, why: &Error) -> bool {
         matches!(why, Error::Store(e) if !is_passing(e))
             && self.context.sharing.is_some()
-            && holds(Rule::OpenAnew)
+            && holds(SharingRule::OpenAnew)
             && new.read_at(&mut [0], 0).is_ok()
             && open.file.give_up()
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     RenameMode, Target,
-    sharing::{Rule, break_rule},
+    sharing::{SharingRule, break_rule},
 };
 use proptest::{
     prelude::*,
@@ -240,7 +240,7 @@ proptest! {
 
 #[test]
 fn a_stale_directory_that_counts_as_an_error_is_found() {
-    break_rule(Some(Rule::StaleIsGone));
+    break_rule(Some(SharingRule::StaleIsGone));
     let mut runner = TestRunner::new(ProptestConfig { max_shrink_iters: 0, ..config() });
     let done = runner.run(&operations(), |ops| compare(&ops, true));
     break_rule(None);

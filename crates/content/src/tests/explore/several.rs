@@ -9,7 +9,7 @@
 use super::{
     super::super::{
         Background, Budget, Context, Durability, SlotMemory,
-        background::Job,
+        background::BackgroundJob,
         rules::{Rule, break_rule},
     },
     super::{Rng, context_of_few},
@@ -55,7 +55,7 @@ struct Shared {
     context: Arc<Context>,
     /// Contexts for recovering after crashes: one that shares the memory, and one that does not.
     others: [Arc<Context>; 2],
-    jobs: Receiver<Job>,
+    jobs: Receiver<BackgroundJob>,
 }
 
 /// Number of background jobs done, and of steps after which there was no memory for leaving data at

@@ -2,7 +2,7 @@
 //! vanishes.
 
 use super::{
-    super::{super::sharing::Rule, errno, node, raw_names, unlock},
+    super::{super::sharing::SharingRule, errno, node, raw_names, unlock},
     Broken, alone, break_rules, broken, check, fails_without, name, new_vault, share,
 };
 use crate::{
@@ -60,7 +60,7 @@ fn a_directory_that_lost_its_id() {
 #[test]
 fn whoever_knows_the_id_of_a_directory_puts_it_back() {
     a_directory_that_lost_its_id();
-    assert!(fails_without(Rule::KeepIds, a_directory_that_lost_its_id));
+    assert!(fails_without(SharingRule::KeepIds, a_directory_that_lost_its_id));
 }
 
 fn a_directory_that_gets_a_name() {
@@ -82,7 +82,7 @@ fn a_directory_that_gets_a_name() {
 #[test]
 fn nobody_removes_a_directory_while_a_name_is_added() {
     a_directory_that_gets_a_name();
-    assert!(fails_without(Rule::LockDirectory, a_directory_that_gets_a_name));
+    assert!(fails_without(SharingRule::LockDirectory, a_directory_that_gets_a_name));
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn who_lost_a_lease_fails_and_opens_the_file_anew() {
         LeaseRule::CheckLeaseAtOpen.into(),
         LeaseRule::FailWithoutLease.into(),
         LeaseRule::KnowOwnRecords.into(),
-        Broken::from(Rule::OpenAnew),
+        Broken::from(SharingRule::OpenAnew),
     ] {
         assert!(fails_without(rule, what_is_opened_anew_is_what_others_wrote), "{rule:?}");
     }

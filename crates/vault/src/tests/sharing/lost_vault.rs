@@ -3,7 +3,7 @@
 //! confirmed before.
 
 use super::{
-    super::{super::sharing::Rule, errno, node},
+    super::{super::sharing::SharingRule, errno, node},
     Draw, alone, check, fails_without, new_vault,
 };
 use crate::{OpenFile, RenameMode, StoredName, Vault};
@@ -154,7 +154,7 @@ fn sequence(seed: u64) {
 #[test]
 fn who_lost_a_vault_writes_nothing_to_it() {
     (0..crate::cases(50, 200)).for_each(sequence);
-    for rule in [Rule::KnowOwnMark, Rule::AskBeforeWriting] {
+    for rule in [SharingRule::KnowOwnMark, SharingRule::AskBeforeWriting] {
         assert!(fails_without(rule, || (0..200).for_each(sequence)), "{rule:?}");
     }
 }

@@ -11,7 +11,7 @@ mod world;
 use super::{settings, slot, unlock};
 use crate::{
     Dir, Kind, OpenError, OpenOptions, Vault,
-    sharing::{self, Rule},
+    sharing::{self, SharingRule},
 };
 use content::{LeaseRule, lease_rules};
 use engine::EngineChoice;
@@ -86,7 +86,7 @@ fn check(vault: &Vault, dir: &Arc<Dir>) {
 #[derive(Debug, Clone, Copy, Default)]
 struct Broken {
     of_files: Option<LeaseRule>,
-    of_vault: Option<Rule>,
+    of_vault: Option<SharingRule>,
 }
 
 impl From<LeaseRule> for Broken {
@@ -95,8 +95,8 @@ impl From<LeaseRule> for Broken {
     }
 }
 
-impl From<Rule> for Broken {
-    fn from(rule: Rule) -> Self {
+impl From<SharingRule> for Broken {
+    fn from(rule: SharingRule) -> Self {
         Broken { of_files: None, of_vault: Some(rule) }
     }
 }

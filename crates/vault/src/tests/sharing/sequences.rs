@@ -3,7 +3,7 @@
 //! only one process writes at a time, and nothing confirmed is lost.
 
 use super::{
-    super::super::sharing::Rule,
+    super::super::sharing::SharingRule,
     Broken, Draw, fails_without,
     world::{Losses, World},
 };
@@ -75,9 +75,11 @@ fn sequences_find_every_rule_of_files_that_is_broken() {
 
 #[test]
 fn sequences_find_every_rule_of_lost_leases_that_is_broken() {
-    for rule in
-        [LeaseRule::FailWithoutLease.into(), LeaseRule::CheckLeaseAtOpen.into(), Broken::from(Rule::OpenAnew)]
-    {
+    for rule in [
+        LeaseRule::FailWithoutLease.into(),
+        LeaseRule::CheckLeaseAtOpen.into(),
+        Broken::from(SharingRule::OpenAnew),
+    ] {
         let losses = |seed| if seed % 2 == 0 { Losses::ForGood } else { Losses::UntilUnlocked };
         let found = fails_without(rule, || (0..300).for_each(|seed| sequence_with(losses(seed), seed)));
         assert!(found, "{rule:?} broken, and nothing found");
@@ -87,7 +89,8 @@ fn sequences_find_every_rule_of_lost_leases_that_is_broken() {
 #[test]
 fn sequences_find_an_id_file_that_stays_in_its_directory() {
     assert!(
-        fails_without(Rule::MoveIdAside, || (0..300).for_each(|seed| sequence_like_nfs(Losses::None, seed))),
+        fails_without(SharingRule::MoveIdAside, || (0..300)
+            .for_each(|seed| sequence_like_nfs(Losses::None, seed))),
         "nothing found"
     );
 }

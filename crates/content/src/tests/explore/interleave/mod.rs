@@ -15,7 +15,7 @@ use super::{
     super::{
         super::{
             Background, Budget, Context, Durability, File, SmallRead,
-            background::Job,
+            background::BackgroundJob,
             rules::{Rule, break_rule},
         },
         SINGLES_BY_HAND, context_of_few,
@@ -81,7 +81,7 @@ struct Run {
     last: AtomicU64,
 }
 
-fn context(durability: Durability) -> (Arc<Context>, Receiver<Job>) {
+fn context(durability: Durability) -> (Arc<Context>, Receiver<BackgroundJob>) {
     let (background, jobs) = Background::by_hand();
     let kdf = FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128x4);
     let keys = ContentKeys::new(0, kdf);
@@ -93,7 +93,7 @@ fn context(durability: Durability) -> (Arc<Context>, Receiver<Job>) {
 }
 
 /// Runs background jobs until no more will come.
-fn work_behind(jobs: &Receiver<Job>, over: &AtomicBool) {
+fn work_behind(jobs: &Receiver<BackgroundJob>, over: &AtomicBool) {
     loop {
         match jobs.try_recv() {
             Ok(job) => job(),
