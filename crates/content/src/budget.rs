@@ -1,7 +1,7 @@
 //! Division of the memory for contents.
 
-/// How the memory for contents is divided, in bytes. The parts do not add up to all of it: the rest is for requests,
-/// and for the allocator's overhead.
+/// How the memory for contents is divided, in bytes. The parts do not add up to all of it: the rest is
+/// for requests, and for the allocator's overhead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     /// Buffers, including those kept for reuse.

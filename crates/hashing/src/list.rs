@@ -1,8 +1,8 @@
 //! Lists of hashes, in the format of hashdeep, or of sha3sum and the other `*sum` programs.
 //!
 //! The hashdeep format has a header that names the functions; each line is `size,digest,…,name`. The other
-//! format has lines `digest  name`. A name that would break its line is escaped as the `*sum` programs do: the
-//! line begins with a backslash, and the name contains `\n`, `\r` and `\\`.
+//! format has lines `digest  name`. A name that would break its line is escaped as the `*sum` programs
+//! do: the line begins with a backslash, and the name contains `\n`, `\r` and `\\`.
 
 use crypto::hash::{Digest, Function};
 use std::{

@@ -11,8 +11,8 @@ use crossbeam_channel::{Receiver, unbounded};
 use crypto::hash::Function;
 use std::{collections::VecDeque, path::PathBuf, sync::atomic::Ordering, thread};
 
-/// Hashes every file below `roots` with each of the functions and passes its record to `each`, in the order of
-/// the walk. Once `options.stop` is set, records may be missing.
+/// Hashes every file below `roots` with each of the functions and passes its record to `each`, in the
+/// order of the walk. Once `options.stop` is set, records may be missing.
 pub fn run<S: Source>(
     source: &S,
     roots: &[PathBuf],

@@ -38,7 +38,8 @@ impl OpenFile {
         }
     }
 
-    /// [`Node::generation`] of its inode. Asks the store once, as the inode cannot change while the file is open.
+    /// [`Node::generation`] of its inode. Asks the store once, as the inode cannot change while the
+    /// file is open.
     pub(super) fn generation(&self) -> u32 {
         *self.generation.get_or_init(|| Node::shared(self.store.fd()).generation())
     }

@@ -34,8 +34,9 @@ pub struct PlaceArgs {
 /// Arguments of `hash`.
 #[derive(Debug, Args)]
 pub struct HashArgs {
-    /// Functions, separated by commas: md6-1 to md6-512, sha3-224, sha3-256, sha3-384, sha3-512, shake128 (256
-    /// bits), shake256 (512 bits), k12. Default: those of the list of known hashes, else sha3-256
+    /// Functions, separated by commas: md6-1 to md6-512, sha3-224, sha3-256, sha3-384, sha3-512,
+    /// shake128 (256 bits), shake256 (512 bits), k12. Default: those of the list of known hashes, else
+    /// sha3-256
     #[arg(long, short = 'c', value_name = "FUNCTION", value_delimiter = ',', value_parser = function)]
     pub compute: Vec<Function>,
     /// Engine for md6-N. auto: the CPU, and also a GPU if there is one and enough to hash (512 MiB per
@@ -117,8 +118,8 @@ Examples:
 /// Arguments of `match`.
 #[derive(Debug, Args)]
 pub struct MatchArgs {
-    /// How to cut files into pieces. content: depending on the content, which finds equal parts at any offset; fixed:
-    /// into pieces of equal length
+    /// How to cut files into pieces. content: depending on the content, which finds equal parts at any
+    /// offset; fixed: into pieces of equal length
     #[arg(long, value_enum, default_value_t = PiecesArg::Content)]
     pub pieces: PiecesArg,
     /// (Average) length of a piece: a power of two from 512 to 65536

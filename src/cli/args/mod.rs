@@ -75,7 +75,8 @@ pub enum Command {
     Lock(LockArgs),
     /// Unlock a mounted vault: waiting programs continue
     Unlock(UnlockMountArgs),
-    /// Pause a mounted vault in a consistent state, so that its store can be copied; programs wait until it is thawed
+    /// Pause a mounted vault in a consistent state, so that its store can be copied; programs wait
+    /// until it is thawed
     Freeze(FreezeArgs),
     /// Resume a frozen vault
     Thaw {
@@ -195,8 +196,8 @@ pub struct InitArgs {
     /// Function for authentication tags
     #[arg(long, default_value = Integrity::DEFAULT.name(), value_parser = named(Integrity::ALL, Integrity::name))]
     pub integrity: Integrity,
-    /// Whether file names are encrypted. `encrypted-short` is for stores that refuse long names, such as eCryptfs,
-    /// and is chosen there automatically
+    /// Whether file names are encrypted. `encrypted-short` is for stores that refuse long names, such
+    /// as eCryptfs, and is chosen there automatically
     #[arg(long, default_value = NameMode::Encrypted.name(), value_parser = named(NameMode::ALL, NameMode::name))]
     pub names: NameMode,
     /// First key slot.
@@ -230,9 +231,10 @@ pub struct MountArgs {
     pub reverse: bool,
     /// With --reverse: leave out what this pattern matches, as in a .gitignore file
     ///
-    /// May be repeated. The pattern is matched on the plain path below the directory, and the last pattern that matches
-    /// decides: `!` in front includes again, but nothing below an excluded directory. A `/` at the beginning or in the
-    /// middle anchors the pattern at the directory, one at the end restricts it to directories.
+    /// May be repeated. The pattern is matched on the plain path below the directory, and the last
+    /// pattern that matches decides: `!` in front includes again, but nothing below an excluded
+    /// directory. A `/` at the beginning or in the middle anchors the pattern at the directory, one at
+    /// the end restricts it to directories.
     #[arg(help_heading = "Reverse view", long, value_name = "PATTERN")]
     pub exclude: Vec<OsString>,
     /// With --reverse: read such patterns from a file, one a line; --exclude decides over them
@@ -242,13 +244,14 @@ pub struct MountArgs {
     pub exclude_from: Vec<PathBuf>,
     /// With --reverse: show directories on which another filesystem is mounted as empty
     ///
-    /// As rsync does. Subvolumes of Btrfs are filesystems in this sense, bind mounts of the same filesystem are not.
+    /// As rsync does. Subvolumes of Btrfs are filesystems in this sense, bind mounts of the same
+    /// filesystem are not.
     #[arg(help_heading = "Reverse view", long)]
     pub one_file_system: bool,
     /// Let other machines mount the vault for writing at the same time
     ///
-    /// All of them need this option, and the store needs locks that work between machines. docs/sharing.md says what one sees of
-    /// another.
+    /// All of them need this option, and the store needs locks that work between machines.
+    /// docs/sharing.md says what one sees of another.
     #[arg(help_heading = "Access", long)]
     pub shared: bool,
     /// Let other users access the mount; file permissions apply
@@ -261,20 +264,20 @@ pub struct MountArgs {
     pub engine: EngineArg,
     /// Protection from power failures
     ///
-    /// strict: it never damages confirmed data. relaxed: overwrites are faster, but it may destroy the chunks being
-    /// overwritten, which is detected.
+    /// strict: it never damages confirmed data. relaxed: overwrites are faster, but it may destroy the
+    /// chunks being overwritten, which is detected.
     #[arg(help_heading = "Speed", long, value_enum, default_value_t)]
     pub durability: DurabilityArg,
     /// Files whose contents the kernel caches
     ///
-    /// auto: all but files opened only for writing. kernel: all but those opened with O_DIRECT. direct: none. write-back:
-    /// all, and it gathers small writes, with limits that docs/limits.md lists.
+    /// auto: all but files opened only for writing. kernel: all but those opened with O_DIRECT. direct:
+    /// none. write-back: all, and it gathers small writes, with limits that docs/limits.md lists.
     #[arg(help_heading = "Speed", long, value_enum, default_value_t)]
     pub cache: CacheArg,
     /// Whether requests come over io_uring
     ///
-    /// Small ones are much faster then, a lone stream a little slower. auto: where the kernel offers it to FUSE; a mount by
-    /// root switches that on.
+    /// Small ones are much faster then, a lone stream a little slower. auto: where the kernel offers it
+    /// to FUSE; a mount by root switches that on.
     #[arg(help_heading = "Speed", long, value_enum, default_value_t)]
     pub io_uring: IoUringArg,
     /// Memory for file contents in transit between programs and the vault, in MiB
@@ -282,8 +285,8 @@ pub struct MountArgs {
     pub memory: u32,
     /// Detect a store that was rolled back, by comparing it with the confirmed state in this file
     ///
-    /// The file belongs outside of the vault, on a disk that you trust. If there is none, the vault is trusted as it is, and
-    /// the file is made.
+    /// The file belongs outside of the vault, on a disk that you trust. If there is none, the vault is
+    /// trusted as it is, and the file is made.
     #[arg(help_heading = "Safety", long, value_name = "FILE")]
     pub anchor: Option<PathBuf>,
     /// Lock the vault after this time without a request: 30s, 10m, 2h
@@ -303,10 +306,13 @@ pub struct MountArgs {
     pub log_file: Option<PathBuf>,
     /// Mount options, as in fstab
     ///
-    /// They are ro, rw, reverse, shared, allow_other, default_permissions, nonempty, any-path, any-kdf-memory, for-uid=UID, uid=UID, gid=GID, exclude=PATTERN, exclude-from=F, one-file-system, noexec, nosuid, nodev, noatime,
-    /// password-file=F, password-command=C, key-file=F, log-file=F, engine=E, durability=D, cache=C, io-uring=U, memory=MIB, anchor=F, idle=TIME, idle-unmount=TIME. In a
-    /// value, write a comma as `\,` and a backslash as `\\`. Root refuses a mount point behind a symbolic link or a directory that others
-    /// can write to: for-uid lets that user own them and the mount point, any-path checks nothing. uid and gid show all files as owned by that user and
+    /// They are ro, rw, reverse, shared, allow_other, default_permissions, nonempty, any-path,
+    /// any-kdf-memory, for-uid=UID, uid=UID, gid=GID, exclude=PATTERN, exclude-from=F, one-file-system,
+    /// noexec, nosuid, nodev, noatime, password-file=F, password-command=C, key-file=F, log-file=F,
+    /// engine=E, durability=D, cache=C, io-uring=U, memory=MIB, anchor=F, idle=TIME, idle-unmount=TIME.
+    /// In a value, write a comma as `\,` and a backslash as `\\`. Root refuses a mount point behind a
+    /// symbolic link or a directory that others can write to: for-uid lets that user own them and the
+    /// mount point, any-path checks nothing. uid and gid show all files as owned by that user and
     /// group, which gives the mount no more access to the store.
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
@@ -319,7 +325,8 @@ pub struct MountArgs {
     /// Whether root mounts whatever the path leads through; an option of `-o` only.
     #[arg(skip)]
     pub any_path: bool,
-    /// Whether a password may take any memory, as the option of that name allows it; here an option of `-o` only.
+    /// Whether a password may take any memory, as the option of that name allows it; here an option of
+    /// `-o` only.
     #[arg(skip)]
     pub any_kdf_memory: bool,
     /// The user whose directories root may pass, and to whom the mount point belongs; an option of `-o` only.
@@ -401,8 +408,8 @@ pub struct LockArgs {
     /// All mounted vaults. Only root can include vaults mounted by other users
     #[arg(long, conflicts_with = "place")]
     pub all: bool,
-    /// End the mount instead: programs that have something open on it get errors. One whose process cannot be reached is unmounted by
-    /// force, and the command fails
+    /// End the mount instead: programs that have something open on it get errors. One whose process
+    /// cannot be reached is unmounted by force, and the command fails
     #[arg(long)]
     pub end: bool,
 }
@@ -425,7 +432,8 @@ pub struct FreezeArgs {
     /// Thaw the vault automatically after this time, in which case `thaw` fails: 30s, 10m or 2h
     #[arg(long, value_name = "TIME", value_parser = values::duration, default_value = "1h")]
     pub timeout: Duration,
-    /// Run this command while the vault is frozen, then thaw the vault and exit with the command's status. The command must not use the mount
+    /// Run this command while the vault is frozen, then thaw the vault and exit with the command's
+    /// status. The command must not use the mount
     #[arg(last = true)]
     pub command: Vec<OsString>,
 }
@@ -474,8 +482,8 @@ pub struct CheckArgs {
     /// Verify every byte, not only headers, names and trees
     #[arg(long)]
     pub full: bool,
-    /// Rebuild what can be rebuilt, and move the rest to a directory warpcrypt.aside.* in the vault's store; a report is
-    /// left in the root of the vault. Nothing is deleted
+    /// Rebuild what can be rebuilt, and move the rest to a directory warpcrypt.aside.* in the vault's
+    /// store; a report is left in the root of the vault. Nothing is deleted
     #[arg(long)]
     pub repair: bool,
     /// Move files that are not the vault's to that directory, too
@@ -484,7 +492,8 @@ pub struct CheckArgs {
     /// Compare the vault with this anchor: old, lost, added and exchanged files are named
     #[arg(long, value_name = "FILE", conflicts_with_all = ["repair", "move_strays"])]
     pub anchor: Option<PathBuf>,
-    /// Then accept the vault's current state as the new baseline, for example after restoring a backup or mounting without the anchor
+    /// Then accept the vault's current state as the new baseline, for example after restoring a backup
+    /// or mounting without the anchor
     #[arg(long, requires = "anchor", conflicts_with = "resume")]
     pub accept: bool,
     /// Record the progress of an interrupted check in this file, and resume from it
@@ -577,7 +586,8 @@ pub enum KeyAction {
     },
     /// Restore a lost configuration from a backup or with the master secret
     Restore(RestoreArgs),
-    /// Give the vault a new master key and a new password or key file, and rewrite everything; run it again to resume after an interruption
+    /// Give the vault a new master key and a new password or key file, and rewrite everything; run it
+    /// again to resume after an interruption
     Rotate(RotateArgs),
     /// Print the master secret, which opens the vault even if its configuration and passwords are lost
     Master {
@@ -594,7 +604,8 @@ pub enum KeyAction {
 pub struct RotateArgs {
     /// Directory of the vault
     pub vault: PathBuf,
-    /// Keep this anchor up to date, which mounts of the vault may use. If the vault is mounted, the mount updates its own anchor
+    /// Keep this anchor up to date, which mounts of the vault may use. If the vault is mounted, the
+    /// mount updates its own anchor
     #[arg(long, value_name = "FILE")]
     pub anchor: Option<PathBuf>,
     /// Remove all key slots except the one that opens the vault now: they cannot open the new key
@@ -603,7 +614,8 @@ pub struct RotateArgs {
     /// The secret that opens the vault now.
     #[command(flatten)]
     pub unlock: UnlockArgs,
-    /// The secret that opens the vault afterwards. It must not open any current key slot: someone who has the old master key could otherwise make an old vault open with it.
+    /// The secret that opens the vault afterwards. It must not open any current key slot: someone who
+    /// has the old master key could otherwise make an old vault open with it.
     #[command(flatten)]
     pub new: NewSecretArgs,
     /// Cost of its password.
@@ -622,7 +634,8 @@ pub struct RestoreArgs {
     /// Ask for the master secret and a new password instead; all previous key slots are removed
     #[arg(long, conflicts_with_all = ["file", "unlock", "secret"])]
     pub master: bool,
-    /// Replace even a newer configuration with the backup: key slots removed since then will open the vault again
+    /// Replace even a newer configuration with the backup: key slots removed since then will open the
+    /// vault again
     #[arg(long, conflicts_with = "master")]
     pub older: bool,
     /// Secret that opens the backup.

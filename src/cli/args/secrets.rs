@@ -64,7 +64,8 @@ pub struct NewSecretArgs {
     /// A new password.
     #[command(flatten)]
     pub password: NewPasswordArgs,
-    /// Use the content of a file as the new key (at least 16 random bytes), or with a new password as a part of it
+    /// Use the content of a file as the new key (at least 16 random bytes), or with a new password as a
+    /// part of it
     #[arg(long, value_name = "FILE")]
     pub new_key_file: Option<PathBuf>,
     /// Ask for a new password besides the new key file: only both together open the slot
@@ -83,7 +84,8 @@ impl NewSecretArgs {
 /// Cost of trying a new password.
 #[derive(Debug, Clone, Args)]
 pub struct CostArgs {
-    /// Memory needed to try a new password, in MiB. Less makes guessing cheaper: only for machines that have little
+    /// Memory needed to try a new password, in MiB. Less makes guessing cheaper: only for machines that
+    /// have little
     #[arg(long, value_name = "MIB", default_value_t = DEFAULT_COST.memory_kib >> 10, value_parser = value_parser!(u32).range(1..=4096))]
     pub kdf_memory: u32,
 }

@@ -111,7 +111,8 @@ pub struct ExportArgs {
     /// Destination
     #[arg(required = true)]
     pub target: PathBuf,
-    /// Trust the store's metadata, which is not authenticated: keep owners, set-id bits, capabilities, special files
+    /// Trust the store's metadata, which is not authenticated: keep owners, set-id bits, capabilities,
+    /// special files
     #[arg(long)]
     pub trust_metadata: bool,
     /// Print the result as JSON

@@ -46,8 +46,9 @@ const COLOURS: [RGBColor; 14] = [
 pub(super) struct Palette(Vec<(String, usize)>);
 
 impl Palette {
-    /// Assigns the colours to the names in order. After the last one, colours are reused: if possible none that
-    /// another name in the same plot has, and none that belongs to a name listed by the report.
+    /// Assigns the colours to the names in order. After the last one, colours are reused: if possible
+    /// none that another name in the same plot has, and none that belongs to a name listed by the
+    /// report.
     fn of(report: &Report) -> Self {
         let plots: Vec<Vec<&str>> = report.sections.iter().flat_map(|s| &s.plots).map(Plot::names).collect();
         let given = report.names.len();

@@ -121,8 +121,8 @@ impl BufferPool {
         (first, second)
     }
 
-    /// Non-blocking `get_pair`: returns `None` instead of waiting, and also if fewer than `spared` bytes of the
-    /// bound would be left for others.
+    /// Non-blocking `get_pair`: returns `None` instead of waiting, and also if fewer than `spared`
+    /// bytes of the bound would be left for others.
     pub fn try_get_pair(&self, len: usize, spared: usize) -> Option<(Buffer, Buffer)> {
         let capacity = capacity(len);
         let wanted = capacity.saturating_mul(2);

@@ -20,7 +20,8 @@ pub(super) enum WorkerRequest {
     Lend { memory: MemoryId, len: usize },
     /// Release the memory; nothing uses it.
     Forget { memory: MemoryId },
-    /// Create another queue, which takes its orders from the attached socket. Its control block was lent before.
+    /// Create another queue, which takes its orders from the attached socket. Its control block was
+    /// lent before.
     Queue { control_block: MemoryId },
 }
 
@@ -42,8 +43,9 @@ pub(super) enum GpuCommand {
     Notify,
 }
 
-/// A piece to seal or open. Its key slots and descriptors are at the start of the queue's control block; the results
-/// follow them. Once the results are complete, the device writes the order's number behind them.
+/// A piece to seal or open. Its key slots and descriptors are at the start of the queue's control
+/// block; the results follow them. Once the results are complete, the device writes the order's number
+/// behind them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PieceOrder {
     /// Differs from the previous order's number.

@@ -61,8 +61,8 @@ fn all_cases() {
     explore(|seed| (seed < 60_000).then(|| (random(seed), GLANCE))).conclude("many random cases");
 }
 
-/// `CASE="strict small: append 2; sync" SEED=1 cargo test --release --lib this_case -- --ignored`, perhaps with
-/// the `CARE` of a report.
+/// `CASE="strict small: append 2; sync" SEED=1 cargo test --release --lib this_case -- --ignored`,
+/// perhaps with the `CARE` of a report.
 #[test]
 #[ignore = "needs a case in the environment"]
 fn this_case() {

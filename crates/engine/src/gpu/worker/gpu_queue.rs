@@ -126,8 +126,8 @@ impl GpuQueue {
         let [input, output] = self.memory_of(order)?;
         self.context.enter()?;
         let described = order.keys * KEY_SLOT + order.chunks * DESCRIPTOR;
-        // SAFETY: within the control block, as `memory_of` checked. The other side does not write there until the
-        // piece is done.
+        // SAFETY: within the control block, as `memory_of` checked. The other side does not write there
+        // until the piece is done.
         unsafe { self.stream.upload(self.control_block.as_ptr(), &self.described, 0, described)? };
         let from = match &order.input {
             ChannelSide::Direct(_) => input.address(),
