@@ -168,8 +168,9 @@ impl InUse {
         self.cached + self.direct_io == 0
     }
 
-    /// Counts a handle that is handed out.
-    pub fn opened(&mut self, direct_io: bool, write: bool) {
+    /// Counts a handle that is handed out for a file of `size` bytes.
+    pub fn opened(&mut self, direct_io: bool, write: bool, size: u64) {
+        self.resized = self.changed_since_close(size);
         self.touched = true;
         self.writers += usize::from(write);
         self.had_direct_io |= direct_io;
@@ -188,14 +189,14 @@ impl InUse {
         if direct_io { &mut self.direct_io } else { &mut self.cached }
     }
 
-    /// Whether the size differs from the one at the last close, as seen when the first of the open handles
-    /// is opened. Another process may then have changed the file in the store. Later the size says
-    /// nothing, because writes through the handles change it.
-    pub fn changed_since_close(&mut self, size: u64) -> bool {
-        if self.is_closed() {
-            self.resized = self.size_at_close.is_some_and(|closed| closed != size);
+    /// Whether the size differs from the one at the last close, or did when the first of the open handles
+    /// was opened. Another process may then have changed the file in the store. While there are handles,
+    /// the present size says nothing, because writes through them change it.
+    pub fn changed_since_close(&self, size: u64) -> bool {
+        match self.is_closed() {
+            true => self.size_at_close.is_some_and(|closed| closed != size),
+            false => self.resized,
         }
-        self.resized
     }
 
     /// Called when a size change begins.
@@ -235,10 +236,10 @@ mod tests {
         let mut in_use = InUse::default();
         assert!(auto.direct_io(write, &in_use));
         assert!(!auto.direct_io(both, &in_use) && !auto.direct_io(OpenFlags(libc::O_RDONLY), &in_use));
-        in_use.opened(true, true);
+        in_use.opened(true, true, 0);
         assert!(auto.direct_io(write, &in_use) && auto.direct_io(both, &in_use));
         in_use.closed(true, true, 0);
-        in_use.opened(false, false);
+        in_use.opened(false, false, 0);
         assert!(!auto.direct_io(write, &in_use));
         assert!(auto.direct_io(OpenFlags(libc::O_RDWR | libc::O_DIRECT), &in_use));
         in_use.closed(false, false, 0);
@@ -256,8 +257,8 @@ mod tests {
     fn a_file_is_untouched_again_after_the_last_handle_with_direct_io() {
         let mut file = InUse::default();
         assert!(file.untouched());
-        file.opened(true, true);
-        file.opened(false, false);
+        file.opened(true, true, 0);
+        file.opened(false, false, 0);
         file.cut();
         file.closed(true, true, 0);
         file.closed(false, false, 0);
@@ -265,7 +266,7 @@ mod tests {
         file.cut_done();
         assert!(file.untouched());
         // The kernel caches what was read or written through the page cache.
-        file.opened(false, false);
+        file.opened(false, false, 0);
         file.closed(false, false, 0);
         assert!(!file.untouched());
     }
@@ -274,11 +275,11 @@ mod tests {
     fn a_size_changed_elsewhere_is_remembered_until_the_last_handle_is_closed() {
         let mut file = InUse::default();
         assert!(!file.changed_since_close(7), "never closed");
-        file.opened(false, true);
+        file.opened(false, true, 7);
         assert!(!file.changed_since_close(8), "written");
         file.closed(false, true, 8);
         assert!(file.changed_since_close(0));
-        file.opened(false, false);
+        file.opened(false, false, 0);
         assert!(file.changed_since_close(8) && file.changed_since_close(0));
         file.closed(false, false, 0);
         assert!(!file.changed_since_close(0) && file.changed_since_close(8));
@@ -287,7 +288,7 @@ mod tests {
     #[test]
     fn writers_are_counted() {
         let mut file = InUse::default();
-        file.opened(false, true);
+        file.opened(false, true, 0);
         assert!(file.has_writers() && !file.is_closed());
         file.closed(false, true, 0);
         assert!(!file.has_writers() && file.is_closed());

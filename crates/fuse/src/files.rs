@@ -132,7 +132,7 @@ impl Server {
         flags: OpenFlags,
         mode: FopenFlags,
     ) -> u64 {
-        in_use.opened(direct_io(mode), writes(flags));
+        in_use.opened(direct_io(mode), writes(flags), file.file.size());
         if !direct_io(mode) {
             node.pages.begin();
         }
