@@ -5,9 +5,14 @@ use crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret}
 use engine::{EngineChoice, Router};
 use std::sync::{Arc, atomic::Ordering};
 
+/// Keys of one generation.
+pub fn keys(cipher: Cipher, integrity: Integrity) -> ContentKeys {
+    ContentKeys::new(0, FileKdf::new(Secret::new_with(|key| key.fill(7)), cipher, integrity))
+}
+
 /// A context with this cipher and these tags, and with background threads.
 pub fn context_with(cipher: Cipher, integrity: Integrity, read_only: bool) -> Arc<Context> {
-    let keys = ContentKeys::new(0, FileKdf::new(Secret::new_with(|key| key.fill(7)), cipher, integrity));
+    let keys = keys(cipher, integrity);
     Arc::new(Context { keys, read_only, ..context_over(Background::default()) })
 }
 
@@ -23,10 +28,7 @@ pub fn context_over(background: Background) -> Context {
 pub fn context_of_few(background: Background) -> Context {
     let budget = Budget::of(64 << 20);
     Context {
-        keys: ContentKeys::new(
-            0,
-            FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes256, Integrity::Kmac128),
-        ),
+        keys: keys(Cipher::Aes256, Integrity::Kmac128),
         router: Router::new(EngineChoice::Cpu, budget.buffers).unwrap(),
         durability: Durability::Strict,
         read_only: false,
@@ -58,8 +60,7 @@ pub fn context_by_hand() -> (Arc<Context>, impl Fn() -> bool + Send + Sync) {
     let (background, jobs) = Background::by_hand();
     let context = context_of_few(background);
     let router = Router::of_one_thread(context.budget.buffers);
-    let kdf = FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128x4);
-    let keys = ContentKeys::new(0, kdf);
+    let keys = keys(Cipher::Aes128, Integrity::TurboShake128x4);
     let work = move || jobs.try_recv().map(|job| job()).is_ok();
     let budget = Budget { singles: SINGLES_BY_HAND, ..context.budget };
     (Arc::new(Context { keys, router, budget, ..context }), work)

@@ -4,10 +4,10 @@
 
 use crate::{cases, ownerless::drop_ownerless};
 use content::{
-    Background, ContentKeys, Context, File, Result,
-    testing::{context_over, read_all},
+    Background, Context, File, Result,
+    testing::{context_over, keys, read_all},
 };
-use crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
+use crypto::{cipher::Cipher, integrity::Integrity, secret::Secret};
 use format::xattr::{Owner, XattrKeys};
 use std::{
     cell::Cell,
@@ -56,10 +56,8 @@ struct World {
 
 impl World {
     fn new(vacate: fn(&dyn BackingFile) -> io::Result<()>, sync: fn(&File) -> Result<()>) -> Self {
-        let kdf =
-            FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128x4);
         let context = Context {
-            keys: ContentKeys::new(0, kdf),
+            keys: keys(Cipher::Aes128, Integrity::TurboShake128x4),
             vacate: Box::new(vacate),
             ..context_over(Background::at_once())
         };

@@ -7,8 +7,8 @@ use super::{
     marks::{Place, Value, fill, identify, parts},
     oracle::{Oracle, View},
 };
-use crate::{ContentKeys, Error};
-use crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
+use crate::{ContentKeys, Error, testing};
+use crypto::{cipher::Cipher, integrity::Integrity};
 use format::layout;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -57,13 +57,13 @@ impl Counts {
 }
 
 /// Keys for the cheapest cryptography.
-pub(super) fn keys() -> FileKdf {
-    FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128x4)
+pub(super) fn keys() -> ContentKeys {
+    testing::keys(Cipher::Aes128, Integrity::TurboShake128x4)
 }
 
 /// A context with synchronous background work and cheap cryptography.
 pub(super) fn context(durability: Durability) -> Arc<Context> {
-    Arc::new(Context { keys: ContentKeys::new(0, keys()), durability, ..context_over(Background::at_once()) })
+    Arc::new(Context { keys: keys(), durability, ..context_over(Background::at_once()) })
 }
 
 /// Checks the states left by crashes.

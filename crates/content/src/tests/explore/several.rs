@@ -19,7 +19,6 @@ use super::{
     look::{self, Counts},
     marks::Place,
 };
-use crate::ContentKeys;
 use crossbeam_channel::Receiver;
 use crypto::chunk::CHUNK;
 use engine::{EngineChoice, Router};
@@ -84,7 +83,7 @@ impl Shared {
         let (background, jobs) = Background::by_hand();
         let of = |background| Context {
             router: Router::new(EngineChoice::Cpu, BUFFERS).unwrap(),
-            keys: ContentKeys::new(0, look::keys()),
+            keys: look::keys(),
             durability,
             budget,
             slots: SlotMemory::new(budget.slots),

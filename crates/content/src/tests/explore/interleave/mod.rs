@@ -18,17 +18,16 @@ use super::{
             background::BackgroundJob,
             rules::{Rule, break_rule},
         },
-        SINGLES_BY_HAND, context_of_few,
+        SINGLES_BY_HAND, context_over,
     },
     case::Op,
-    look::{Looker, Torn, rest},
+    look::{Looker, Torn, keys, rest},
     marks::{Value, identify},
     oracle::{Oracle, View},
 };
-use crate::{ContentKeys, Error};
+use crate::Error;
 use ::store::FaultyFile;
 use crossbeam_channel::{Receiver, TryRecvError};
-use crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
 use engine::Router;
 use format::layout;
 use history::{Clock, Deed, History, PART, explain};
@@ -83,13 +82,10 @@ struct Run {
 
 fn context(durability: Durability) -> (Arc<Context>, Receiver<BackgroundJob>) {
     let (background, jobs) = Background::by_hand();
-    let kdf = FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128x4);
-    let keys = ContentKeys::new(0, kdf);
     let router = Router::of_one_thread(Budget::of(64 << 20).buffers);
-    let context = context_of_few(background);
-    context.buffered.streams.store(1 << 20, Ordering::Relaxed);
+    let context = context_over(background);
     let budget = Budget { singles: SINGLES_BY_HAND, ..context.budget };
-    (Arc::new(Context { keys, durability, router, budget, ..context }), jobs)
+    (Arc::new(Context { keys: keys(), durability, router, budget, ..context }), jobs)
 }
 
 /// Runs background jobs until no more will come.
