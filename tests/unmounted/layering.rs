@@ -214,9 +214,14 @@ fn is_part_of_path(c: char) -> bool {
     c.is_alphanumeric() || "_$:".contains(c)
 }
 
+/// The section of a manifest with the dependencies of the product.
+fn dependencies(manifest: &str) -> &str {
+    let section = manifest.split("\n[dependencies]").nth(1).unwrap_or_default();
+    section.split("\n[").next().unwrap_or_default()
+}
+
 /// The layers in a section of a manifest.
 fn layers_in(section: &str, crates: &[String]) -> Vec<String> {
-    let section = section.split("\n[").next().unwrap_or_default();
     let names = section.lines().filter_map(|line| line.split(['.', ' ']).next());
     names.filter(|name| crates.iter().any(|layer| layer == name)).map(str::to_owned).collect()
 }
@@ -225,11 +230,12 @@ fn layers_in(section: &str, crates: &[String]) -> Vec<String> {
 #[test]
 fn every_layer_uses_only_what_is_below_it() {
     let crates = crates();
-    assert_eq!(layers_in("\ncrypto.workspace = true\nlog = \"1\"\n\n[x]\nstore = 1", &crates), ["crypto"]);
+    let manifest = "store = 1\n[dependencies]\ncrypto.workspace = true\nlog = \"1\"\n\n[x]\nstore = 1";
+    assert_eq!(layers_in(dependencies(manifest), &crates), ["crypto"]);
     let uses = |layer: &String| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(CRATES).join(layer).join("Cargo.toml");
         let manifest = fs::read_to_string(path).expect("a manifest");
-        layers_in(manifest.split("\n[dependencies]").nth(1).unwrap_or_default(), &crates)
+        layers_in(dependencies(&manifest), &crates)
     };
     let found: BTreeMap<&str, Vec<String>> =
         crates.iter().map(|layer| (layer.as_str(), uses(layer))).collect();
@@ -447,9 +453,10 @@ fn only_packages_for_tests_enable_what_is_for_tests() {
         let in_code = text.lines().filter(|line| !line.starts_with('#'));
         let enabling: Vec<_> = in_code.filter(|line| line.contains("\"testing\"")).collect();
         assert!(enabling.is_empty(), "{manifest}: {enabling:?}");
-        let section = text.split("\n[dependencies]").nth(1).unwrap_or_default();
-        let section = section.split("\n[").next().unwrap_or_default();
-        assert!(!section.contains("_testing"), "{manifest}: a package for tests is in the program");
+        assert!(
+            !dependencies(&text).contains("_testing"),
+            "{manifest}: a package for tests is in the program"
+        );
     }
 }
 
