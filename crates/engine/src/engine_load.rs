@@ -18,18 +18,18 @@ pub(super) struct EngineLoad {
     /// By function. Without a curve, every byte counts as one nanosecond.
     curves: Vec<OnceLock<Curve>>,
     /// Estimated nanoseconds of work given to the engine and not yet finished.
-    load: AtomicU64,
+    pending: AtomicU64,
     /// Batches in flight.
     active: AtomicUsize,
 }
 
 impl EngineLoad {
-    /// Creates the line of an engine with this profile.
+    /// The load of an idle engine with this profile.
     pub fn new(profile: &Profile) -> Self {
         let known = |function| profile.curve(function).cloned().map(OnceLock::from).unwrap_or_default();
         EngineLoad {
             curves: Function::all().map(known).collect(),
-            load: AtomicU64::new(0),
+            pending: AtomicU64::new(0),
             active: AtomicUsize::new(0),
         }
     }
@@ -48,7 +48,7 @@ impl EngineLoad {
     pub fn ends(&self, work: Work) -> u64 {
         let alone =
             self.curve(work.function).map_or(work.bytes as u64, |curve| curve.nanoseconds(work.bytes));
-        alone.saturating_add(self.load.load(Relaxed))
+        alone.saturating_add(self.pending.load(Relaxed))
     }
 
     /// Minimum nanoseconds for which a batch keeps the engine from running others.
@@ -61,25 +61,25 @@ impl EngineLoad {
         self.active.load(Relaxed)
     }
 
-    /// Counts a batch given to the engine, until the turn is dropped.
+    /// Counts a batch given to the engine, until the guard is dropped.
     pub fn begin(&self, work: Work) -> LoadGuard<'_> {
         let occupied = self.occupied(work);
-        self.load.fetch_add(occupied, Relaxed);
+        self.pending.fetch_add(occupied, Relaxed);
         self.active.fetch_add(1, Relaxed);
-        LoadGuard { line: self, occupied }
+        LoadGuard { load: self, occupied }
     }
 }
 
 /// A batch in flight on an engine.
 pub(super) struct LoadGuard<'a> {
-    line: &'a EngineLoad,
+    load: &'a EngineLoad,
     occupied: u64,
 }
 
 impl Drop for LoadGuard<'_> {
     fn drop(&mut self) {
-        self.line.active.fetch_sub(1, Relaxed);
-        self.line.load.fetch_sub(self.occupied, Relaxed);
+        self.load.active.fetch_sub(1, Relaxed);
+        self.load.pending.fetch_sub(self.occupied, Relaxed);
     }
 }
 
@@ -96,7 +96,7 @@ mod tests {
     }
 
     /// One megabyte takes one millisecond.
-    fn line() -> EngineLoad {
+    fn load() -> EngineLoad {
         let mut profile = Profile::new();
         for function in Function::all() {
             profile.put(function, Curve { points: vec![(1000, 1000), (1_000_000, 1_000_000)] });
@@ -106,28 +106,28 @@ mod tests {
 
     #[test]
     fn a_turn_counts_until_it_ends() {
-        let line = line();
-        let ends = |bytes| line.ends(work(bytes));
+        let load = load();
+        let ends = |bytes| load.ends(work(bytes));
         assert_eq!(ends(500_000), 500_000);
-        let first = line.begin(work(1_000_000));
-        let second = line.begin(work(2_000_000));
-        assert_eq!((ends(500_000), line.active()), (3_500_000, 2));
+        let first = load.begin(work(1_000_000));
+        let second = load.begin(work(2_000_000));
+        assert_eq!((ends(500_000), load.active()), (3_500_000, 2));
         drop(first);
         assert_eq!(ends(500_000), 2_500_000);
         drop(second);
-        assert_eq!((ends(500_000), line.active()), (500_000, 0));
+        assert_eq!((ends(500_000), load.active()), (500_000, 0));
     }
 
     #[test]
     fn a_function_is_known_once_it_was_measured() {
-        let line = EngineLoad::new(&Profile::new());
-        assert!(line.curve(FUNCTION).is_none());
-        assert_eq!(line.ends(work(5000)), 5000, "a nanosecond a byte");
+        let load = EngineLoad::new(&Profile::new());
+        assert!(load.curve(FUNCTION).is_none());
+        assert_eq!(load.ends(work(5000)), 5000, "a nanosecond a byte");
         let of = |nanoseconds| Curve { points: vec![(1000, nanoseconds), (2000, 2 * nanoseconds)] };
-        line.know(FUNCTION, of(10));
-        line.know(FUNCTION, of(99));
-        assert_eq!(line.curve(FUNCTION), Some(&of(10)));
-        assert!(line.curve(Function { op: Op::Open, ..FUNCTION }).is_none());
-        assert_eq!((line.ends(work(1000)), line.occupied(work(1000))), (10, 10));
+        load.know(FUNCTION, of(10));
+        load.know(FUNCTION, of(99));
+        assert_eq!(load.curve(FUNCTION), Some(&of(10)));
+        assert!(load.curve(Function { op: Op::Open, ..FUNCTION }).is_none());
+        assert_eq!((load.ends(work(1000)), load.occupied(work(1000))), (10, 10));
     }
 }

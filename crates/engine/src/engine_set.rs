@@ -20,7 +20,7 @@ const COPY: f64 = 0.15;
 /// A GPU with its timings, load and counters.
 pub(super) struct Gpu {
     pub engine: GpuEngine,
-    pub line: EngineLoad,
+    pub load: EngineLoad,
     pub tally: Tally,
 }
 
@@ -86,7 +86,7 @@ pub struct EngineCounters {
     pub in_service: bool,
 }
 
-/// The lines of the CPU and the GPUs.
+/// The CPU and the GPUs, each with its load.
 pub(super) struct EngineSet {
     /// `None`: every batch that is not small goes to a GPU.
     cpu: Option<Partner>,
@@ -95,7 +95,7 @@ pub(super) struct EngineSet {
 
 /// The CPU beside the GPUs.
 struct Partner {
-    line: EngineLoad,
+    load: EngineLoad,
     threads: usize,
     pressure: CpuPressure,
     /// Functions to measure before a GPU gets a batch. `asked` keeps each from being queued twice.
@@ -107,10 +107,10 @@ impl Partner {
     /// Cost of a batch on the CPU: nanoseconds until it should finish, plus the price of what other threads
     /// lose.
     fn cost(&self, work: Work) -> u64 {
-        let active = self.line.active();
+        let active = self.load.active();
         let own = if active > 0 { active + self.threads - 1 } else { 0 };
-        let all = self.line.occupied(work) as f64 * self.threads as f64;
-        self.line.ends(work).saturating_add(price(all, self.pressure.of_others(own), self.threads))
+        let all = self.load.occupied(work) as f64 * self.threads as f64;
+        self.load.ends(work).saturating_add(price(all, self.pressure.of_others(own), self.threads))
     }
 
     fn want(&self, function: Function) {
@@ -132,7 +132,7 @@ impl EngineSet {
     /// # Errors
     /// If no device works: the error of the first.
     pub fn of_gpus() -> Result<Self, String> {
-        let gpu = |engine| Gpu { engine, line: EngineLoad::new(&Profile::new()), tally: Tally::default() };
+        let gpu = |engine| Gpu { engine, load: EngineLoad::new(&Profile::new()), tally: Tally::default() };
         Ok(EngineSet { cpu: None, gpus: working()?.into_iter().map(gpu).collect() })
     }
 
@@ -142,13 +142,13 @@ impl EngineSet {
     /// If no device works: the error of the first.
     pub fn beside(cpu: &CpuEngine) -> Result<(Self, Receiver<Function>), String> {
         let gpu = |engine: GpuEngine| {
-            let line = EngineLoad::new(&RecordKey::new(cpu, Some(engine.description())).profile());
-            Gpu { engine, line, tally: Tally::default() }
+            let load = EngineLoad::new(&RecordKey::new(cpu, Some(engine.description())).profile());
+            Gpu { engine, load, tally: Tally::default() }
         };
         let gpus = working()?.into_iter().map(gpu).collect();
         let (wanted, needed) = unbounded();
         let partner = Partner {
-            line: EngineLoad::new(&RecordKey::new(cpu, None).profile()),
+            load: EngineLoad::new(&RecordKey::new(cpu, None).profile()),
             threads: cpu.threads(),
             pressure: CpuPressure::new(cpu.threads()),
             wanted,
@@ -171,25 +171,25 @@ impl EngineSet {
 
     fn measure_all(&self, function: Function, cpu: &CpuEngine, partner: &Partner) -> Result<(), EngineError> {
         let in_service = || self.gpus.iter().filter(|gpu| gpu.engine.in_service());
-        let known = |line: &EngineLoad| line.curve(function).is_some();
-        if known(&partner.line) && in_service().all(|gpu| known(&gpu.line)) {
+        let known = |load: &EngineLoad| load.curve(function).is_some();
+        if known(&partner.load) && in_service().all(|gpu| known(&gpu.load)) {
             return Ok(());
         }
         // Keeps no buffers: the memory belongs to the mount, not to this measurement.
         let pool = BufferPool::new(0);
-        let measure = |engine: &dyn Engine, line: &EngineLoad, key: RecordKey| {
-            if !known(line) {
-                line.know(function, calibration::curve(engine, &key, function, cpu, &pool)?);
+        let measure = |engine: &dyn Engine, load: &EngineLoad, key: RecordKey| {
+            if !known(load) {
+                load.know(function, calibration::curve(engine, &key, function, cpu, &pool)?);
             }
             Ok(())
         };
         for gpu in in_service() {
             gpu.engine.supply(&pool);
-            measure(&gpu.engine, &gpu.line, RecordKey::new(cpu, Some(gpu.engine.description())))?;
+            measure(&gpu.engine, &gpu.load, RecordKey::new(cpu, Some(gpu.engine.description())))?;
         }
-        measure(cpu, &partner.line, RecordKey::new(cpu, None))?;
+        measure(cpu, &partner.load, RecordKey::new(cpu, None))?;
         for gpu in &self.gpus {
-            if let (Some(on_cpu), Some(on_gpu)) = (partner.line.curve(function), gpu.line.curve(function)) {
+            if let (Some(on_cpu), Some(on_gpu)) = (partner.load.curve(function), gpu.load.curve(function)) {
                 let from = crossover(on_cpu, on_gpu).map(|bytes| format!("from {} KiB on", bytes >> 10));
                 let when = from.unwrap_or_else(|| "never".to_owned());
                 log::info!("engine: {function}: {} is faster than the idle CPU {when}", gpu.engine.name());
@@ -213,18 +213,18 @@ impl EngineSet {
     pub fn choose(&self, batch: &Batch, bytes: usize) -> Option<Choice<'_>> {
         let work = Work { function: Function::of(batch)?, bytes };
         let in_service = || self.gpus.iter().filter(|gpu| gpu.engine.in_service());
-        let known = |line: &EngineLoad| line.curve(work.function).is_some();
+        let known = |load: &EngineLoad| load.curve(work.function).is_some();
         if let Some(cpu) = &self.cpu
-            && !(known(&cpu.line) && in_service().all(|gpu| known(&gpu.line)))
+            && !(known(&cpu.load) && in_service().all(|gpu| known(&gpu.load)))
         {
             cpu.want(work.function);
             return None;
         }
-        let cost = |gpu: &Gpu| gpu.line.ends(work).saturating_add(self.copying(gpu, batch));
+        let cost = |gpu: &Gpu| gpu.load.ends(work).saturating_add(self.copying(gpu, batch));
         let (on_gpu, gpu) = in_service().map(|gpu| (cost(gpu), gpu)).min_by_key(|(cost, _)| *cost)?;
         match &self.cpu {
-            Some(cpu) if cpu.cost(work) <= on_gpu => Some(Choice::Cpu(cpu.line.begin(work))),
-            Some(_) | None => Some(Choice::Gpu(gpu, gpu.line.begin(work))),
+            Some(cpu) if cpu.cost(work) <= on_gpu => Some(Choice::Cpu(cpu.load.begin(work))),
+            Some(_) | None => Some(Choice::Gpu(gpu, gpu.load.begin(work))),
         }
     }
 
