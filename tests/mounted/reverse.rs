@@ -35,7 +35,7 @@ fn copied(vault: &Vault, copy: &str) -> Vault {
     copied_with(vault, &[], copy)
 }
 
-/// As `copied`, with additional options for the view.
+/// Like `copied`, but with additional options for the view.
 fn copied_with(vault: &Vault, options: &[&str], copy: &str) -> Vault {
     let other = Vault::new("aes-256-ctr");
     fs::remove_dir_all(&other.store).expect("the vault");

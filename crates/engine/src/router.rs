@@ -207,10 +207,10 @@ impl Router {
     /// Opens chunks of one file in place on this thread. Counts as a batch.
     ///
     /// # Errors
-    /// As `decrypt_few`.
+    /// Those of `decrypt_few`.
     ///
     /// # Panics
-    /// As `decrypt_few`.
+    /// Like `decrypt_few`.
     pub fn decrypt_run(&self, keys: &ChunkKeys, chunks: &mut [Opened]) -> Result<(), usize> {
         let bytes = chunks.iter().map(|chunk| chunk.data.len()).sum();
         self.tally.count(&Ok(()), chunks.len(), bytes);

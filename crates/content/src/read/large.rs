@@ -85,8 +85,8 @@ impl File {
     /// bytes: fewer only at the end of the file. `None` if `offset` or `out` would split a chunk.
     ///
     /// # Errors
-    /// As `decrypt_range`, and `Damaged` if the stored length is wrong; the content of `out` is then
-    /// unspecified.
+    /// Those of `decrypt_range`, and `Damaged` if the stored length is wrong. After an error, the content of
+    /// `out` is unspecified.
     pub fn read_whole_chunks(&self, offset: u64, out: &mut [u8]) -> Result<Option<usize>> {
         let cut = !offset.is_multiple_of(layout::CHUNK) || !out.len().is_multiple_of(CHUNK);
         if cut {

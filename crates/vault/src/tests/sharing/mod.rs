@@ -101,7 +101,7 @@ impl From<SharingRule> for Broken {
     }
 }
 
-/// What is broken on this thread.
+/// The rules that are broken on this thread.
 fn broken() -> Broken {
     Broken { of_files: lease_rules::broken(), of_vault: sharing::broken() }
 }
