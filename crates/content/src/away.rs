@@ -2,20 +2,20 @@
 //! remembered, so that a changed file is noticed when the vault is unlocked.
 
 use super::{
-    File,
+    file::File,
     recover::Header,
     state::{Fault, State},
 };
-use crate::{Damage, Result};
+use crate::error::{Damage, Result};
 
 impl File {
     /// Forgets everything except the stored version; the file then fails until `bring_back`. It must be
     /// clean, or impossible to store.
     pub fn put_away(&self) {
         self.ahead.lock().end();
-        let mut st = self.state.write();
-        let known = std::mem::replace(&mut *st, State::never_committed(&self.context));
-        *st = known.away(&self.context);
+        let mut st = self.core.state.write();
+        let known = std::mem::replace(&mut *st, State::never_committed(&self.core.backing.context));
+        *st = known.away(&self.core.backing.context);
     }
 
     /// Reads the records again.
@@ -23,18 +23,18 @@ impl File {
     /// # Errors
     /// As `File::open`; `Damaged` if the store has another version. After an error, the file still fails.
     pub fn bring_back(&self) -> Result<()> {
-        let mut st = self.state.write();
+        let mut st = self.core.state.write();
         if st.fault != Some(Fault::Away) {
             return Ok(());
         }
-        if self.context.sharing.is_some() {
+        if self.core.backing.context.sharing.is_some() {
             drop(st);
             return self.refresh(); // Another machine may have changed it meanwhile.
         }
         let (size, root) = (st.stored.base.size, st.stored.base.root);
-        let mut times = std::mem::replace(&mut *st, State::never_committed(&self.context)).times;
-        let loaded = self.store.len().map_err(Into::into).and_then(|stored| {
-            let header = Header::read(&*self.store)?;
+        let mut times = std::mem::replace(&mut *st, State::never_committed(&self.core.backing.context)).times;
+        let loaded = self.core.backing.store.len().map_err(Into::into).and_then(|stored| {
+            let header = Header::read(&*self.core.backing.store)?;
             self.load(&mut st, stored, &header)
         });
         let loaded =

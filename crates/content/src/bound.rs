@@ -1,6 +1,6 @@
 //! The newest record of a file that is known to be durable, for a keeper outside the store.
 
-use crate::Result;
+use crate::error::Result;
 use format::record::{KeyId, MAC_LEN, RECORD, Record};
 
 /// Identifies a commit record: its file's key, its position in the order of that file's records, and its

@@ -1,6 +1,6 @@
 //! Errors that name the damaged item.
 
-use crate::{Damage, Error};
+use crate::error::{Damage, Error};
 
 /// The error for a chunk that does not authenticate.
 pub(super) fn damaged_chunk(index: u64) -> Error {

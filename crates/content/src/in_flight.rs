@@ -7,7 +7,7 @@ use super::{
     buffer::{PlainBuffer, Share},
     record::{FileIdentity, NewRecord},
 };
-use crate::{Error, sync::Mutex};
+use crate::{error::Error, sync::Mutex};
 use crypto::chunk::CHUNK;
 use engine::{Batch, ChunkJob};
 use std::{collections::BTreeSet, ops::Range, sync::Arc};

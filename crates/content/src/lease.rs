@@ -1,62 +1,14 @@
-//! A file that other machines may write, too. A writer holds its *lease*: a lock of the stored file,
-//! taken before the first change and released once everything is in the store under a clean record. The
-//! next holder continues from the stored state, and recovers the file if a machine that vanished left it
-//! dirty.
-//!
-//! Readers need no lease. Their reads are proven to belong to the version that they know. If a read does
-//! not verify, another machine may have changed the file. The reader then retries under the lock, which
-//! blocks until the writer releases it.
-//!
-//! Without the lease, this process has no data that the store lacks, so it may forget its state of the
-//! file at any time.
+//! A file's lease: whether this process may change a file that other machines may write, too.
 
-use super::{
-    File,
-    lock::WriteGuard,
-    recover::Header,
-    state::{Fault, State},
-};
-use crate::{
-    Error, Result, Time,
-    lease_rules::{LeaseRule, holds},
-    sync::Mutex,
-};
-use format::{layout, record::Record};
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::{Duration, Instant},
-};
-
-/// Maximum time to hold a lease while the file is still being written, since others may be waiting for
-/// it.
-const LONGEST: Duration = Duration::from_secs(1);
-/// Pause before this process takes the lease again.
-const PAUSE: Duration = Duration::from_millis(100);
-/// Maximum pause between two attempts to take a lock.
-const MOST_BETWEEN: Duration = Duration::from_millis(50);
-
-/// Attributes of the stored file. As long as they are unchanged, no other machine has changed anything
-/// visible in the file's attributes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
-    /// Size of the stored file in bytes.
-    pub len: u64,
-    /// Modification time of the stored file.
-    pub mtime: Time,
-    /// Change time of the stored file, which nobody can set back.
-    pub ctime: Time,
-}
+use super::error::{Error, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
+use store::BackingFile;
 
 /// A file's lease.
 #[derive(Default)]
 pub(super) struct Lease {
-    /// Attributes of the stored file from before the state was last refreshed.
-    seen: Mutex<Option<Stamp>>,
-    /// Held while taking the lease, and while examining the stored file under its lock. Taken before the
-    /// state.
-    turn: Mutex<Turn>,
-    /// Whether this process may change the file. Set under `turn`, cleared under the state's lock.
+    /// Whether this process may change the file. Set by the thread whose turn it is, cleared under the
+    /// state's lock.
     held: AtomicBool,
     /// Whether the stored file is locked for writing.
     locked: AtomicBool,
@@ -64,16 +16,31 @@ pub(super) struct Lease {
     lost: AtomicBool,
 }
 
-#[derive(Default)]
-struct Turn {
-    since: Option<Instant>,
-    not_before: Option<Instant>,
-}
-
 impl Lease {
     /// Whether this process holds the lease.
     pub(super) fn is_held(&self) -> bool {
         self.held.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_held(&self, held: bool) {
+        self.held.store(held, Ordering::Release);
+    }
+
+    /// Whether the stored file is locked for writing.
+    pub(super) fn is_locked(&self) -> bool {
+        self.locked.load(Ordering::Acquire)
+    }
+
+    /// Called after the stored file was locked.
+    pub(super) fn note_lock(&self) {
+        self.locked.store(true, Ordering::Release);
+    }
+
+    /// Unlocks the stored file if it is locked.
+    pub(super) fn unlock(&self, store: &dyn BackingFile) {
+        if self.locked.swap(false, Ordering::AcqRel) {
+            store.unlock();
+        }
     }
 
     /// Whether the store revoked the lease. It is never taken again then.
@@ -84,293 +51,10 @@ impl Lease {
     pub(super) fn lose(&self) {
         self.lost.store(true, Ordering::Release);
     }
-}
 
-impl File {
-    /// Whether the file is shared and this process may not write it now.
-    pub(super) fn lacks_lease(&self) -> bool {
-        self.context.sharing.is_some() && !self.lease.is_held()
-    }
-
-    /// Whether recovery may write.
-    pub(super) fn may_write(&self) -> bool {
-        let locked = || self.lease.locked.load(Ordering::Acquire);
-        let allowed = !self.context.read_only && (self.context.guard)().is_ok();
-        allowed && (self.context.sharing.is_none() || locked() || !holds(LeaseRule::RecoverLocked))
-    }
-
-    /// The state for a change. For a shared file, waits for the lease first.
-    ///
     /// # Errors
-    /// EAGAIN if another machine does not release the lease in time; those of opening the file.
-    pub(super) fn state_to_change(&self) -> Result<WriteGuard<'_>> {
-        let Some(patience) = self.context.sharing.filter(|_| !self.context.read_only) else {
-            return Ok(self.state.write());
-        };
-        loop {
-            let st = self.state.write();
-            if self.lease.is_held() {
-                return Ok(st);
-            }
-            drop(st);
-            let mut turn = self.lease.turn.lock();
-            if self.lease.is_held() {
-                continue; // Another thread took it.
-            }
-            self.refuse_lost()?;
-            if holds(LeaseRule::LeaseBeforeChange) {
-                self.lock_store(&turn, patience)?;
-            }
-            let mut st = self.state.write();
-            let known = if holds(LeaseRule::LookUnderLease) { self.take_in(&mut st) } else { Ok(()) };
-            // If the recovery cannot be written, no change is possible. Leave the lease to others.
-            let unfinished = |st: &State| st.fault == Some(Fault::NotRecovered);
-            let recovered =
-                known.and_then(|()| if unfinished(&st) { self.finish_recovery(&mut st) } else { Ok(()) });
-            match recovered {
-                Ok(()) => {
-                    turn.since = Some(Instant::now());
-                    self.lease.held.store(true, Ordering::Release);
-                    return Ok(st);
-                }
-                Err(e) => {
-                    self.unlock_store();
-                    return Err(e);
-                }
-            }
-        }
-    }
-
-    /// Refreshes the state of a shared file. Called when the file is opened. Blocks while another machine
-    /// is writing it.
-    ///
-    /// # Errors
-    /// As [`File::open`]; EAGAIN if another machine does not release the lease in time; EIO if the store
-    /// revoked this one's.
-    pub fn refresh(&self) -> Result<()> {
-        if self.lease.is_held() && holds(LeaseRule::CheckLeaseAtOpen) {
-            self.check_lease(&mut self.state.write())?;
-        }
-        if self.look_again()? { Ok(()) } else { self.locked(|| Ok(())) }
-    }
-
-    /// Remembers the attributes that the stored file had before it was opened.
-    pub fn opened_as(&self, stamp: Stamp) {
-        *self.lease.seen.lock() = Some(stamp);
-    }
-
-    /// Like `look_again`, but skipped if the stored file's attributes, given by `stamp`, are unchanged.
-    ///
-    /// # Errors
-    /// As `look_again`.
-    pub fn look_again_at(&self, stamp: Stamp) -> Result<bool> {
-        if !self.lease.is_lost() && *self.lease.seen.lock() == Some(stamp) {
-            return Ok(true);
-        }
-        let known = self.look_again()?;
-        if known {
-            self.opened_as(stamp);
-        }
-        Ok(known)
-    }
-
-    /// Like `refresh`, but does not block. Returns false if the file must be examined under its lock.
-    ///
-    /// # Errors
-    /// The store's.
-    pub fn look_again(&self) -> Result<bool> {
-        if self.context.sharing.is_none() {
-            return Ok(true);
-        }
-        let mut st = self.state.write();
-        self.refuse_lost()?;
-        if self.lease.is_held() || !holds(LeaseRule::LookAtOpen) && st.stored.identity.is_some() {
-            return Ok(true);
-        }
-        self.store.drop_cached(layout::PAGE);
-        let stored = self.store.len()?;
-        let header = Header::read(&*self.store)?;
-        if is_known(&st, stored, &header) {
-            return Ok(true);
-        }
-        // A clean record is in both sectors. Both are zeros if nothing was ever committed.
-        let [one, other] = header.records();
-        if one != other || !Record::peek_clean(&one) {
-            return Ok(false);
-        }
-        self.store.drop_cached(0);
-        let mut found = State::never_committed(&self.context);
-        match self.load_header(&mut found, stored, &header) {
-            Ok(()) if found.fault.is_none() && found.is_clean() => *st = found,
-            // Also reached if the read met a writer half-way.
-            Ok(()) | Err(Error::Damaged(_)) => return Ok(false),
-            Err(e) => return Err(e),
-        }
-        Ok(true)
-    }
-
-    /// Runs `read`. If the result does not verify and the file is shared, runs it again under the lock.
-    ///
-    /// # Errors
-    /// `read`'s; EAGAIN if another machine does not release its lease in time.
-    pub(super) fn retry_under_lease<T>(&self, mut read: impl FnMut() -> Result<T>) -> Result<T> {
-        match read() {
-            Err(Error::Damaged(_)) if self.context.sharing.is_some() && holds(LeaseRule::ReadAgainLocked) => {
-                self.locked(read)
-            }
-            result => result,
-        }
-    }
-
-    /// Runs `work` on the stored state while no one else can write.
-    fn locked<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
-        let Some(patience) = self.context.sharing else { return work() };
-        let turn = self.lease.turn.lock();
-        self.refuse_lost()?;
-        if self.lease.is_held() {
-            match work() {
-                // The lease was released meanwhile.
-                Err(Error::Damaged(_)) if !self.lease.is_held() => {}
-                result => return result,
-            }
-        }
-        if holds(LeaseRule::RecoverLocked) {
-            self.lock_store(&turn, patience)?;
-        }
-        let known = self.take_in(&mut self.state.write());
-        let result = known.and_then(|()| work());
-        self.unlock_store();
-        result
-    }
-
-    /// Stores all of a shared file under a clean record and releases the lease.
-    ///
-    /// # Errors
-    /// The store's. The lease is kept then.
-    pub fn give_back(&self) -> Result<()> {
-        let mut st = self.state.write();
-        if !self.lease.is_held() {
-            return Ok(());
-        }
-        self.refuse_lost()?;
-        if !holds(LeaseRule::CleanBeforeGivingBack) {
-            self.flush_all(&mut st)?;
-        } else if !st.is_clean() {
-            let stored = self.clean_at_once(&mut st);
-            self.recheck_lease_on_error(&mut st, stored)?;
-        }
-        // Other machines may change these from here on.
-        (st.times.mtime, st.times.written_at) = (None, None);
-        // The order matters: a thread that sees `held` cleared may take the lease at once, and unlocking
-        // afterwards would release that new lock.
-        self.unlock_store();
-        self.lease.held.store(false, Ordering::Release);
-        Ok(())
-    }
-
-    /// Like `give_back`, but only if this process has held the lease for the maximum time. Others then
-    /// get the next turn.
-    ///
-    /// # Errors
-    /// As `give_back`.
-    pub fn give_back_in_time(&self) -> Result<()> {
-        let is_due = |turn: &Turn| turn.since.is_none_or(|since| since.elapsed() >= LONGEST);
-        if self.lease.is_held() && is_due(&self.lease.turn.lock()) {
-            self.give_back()?;
-            self.lease.turn.lock().not_before = Some(Instant::now() + PAUSE);
-        }
-        Ok(())
-    }
-
-    /// Runs `exchange`, which replaces the stored file's descriptor, while no lock is held through the
-    /// present one.
-    ///
-    /// # Errors
-    /// As [`File::give_back`].
-    pub fn between_locks(&self, exchange: impl FnOnce()) -> Result<()> {
-        let _turn = holds(LeaseRule::KeepLockedDescriptor).then(|| self.lease.turn.lock());
-        self.give_back()?;
-        exchange();
-        Ok(())
-    }
-
-    /// Makes the file, which must have no unstored data, fail permanently. Returns false, with no effect, if
-    /// this process holds a valid lease.
-    pub fn give_up(&self) -> bool {
-        let _turn = self.lease.turn.lock();
-        let mut st = self.state.write();
-        if self.lease.is_held() && !self.lease.is_lost() {
-            return false;
-        }
-        self.lose(&mut st);
-        true
-    }
-
+    /// EIO if the store revoked the lease.
     pub(super) fn refuse_lost(&self) -> Result<()> {
-        if self.lease.is_lost() { Err(Error::os(libc::EIO)) } else { Ok(()) }
+        if self.is_lost() { Err(Error::os(libc::EIO)) } else { Ok(()) }
     }
-
-    fn lock_store(&self, turn: &Turn, patience: Duration) -> Result<()> {
-        if let Some(at) = turn.not_before {
-            thread::sleep(at.saturating_duration_since(Instant::now()));
-        }
-        wait_for(patience, || self.store.try_lock())?;
-        self.lease.locked.store(true, Ordering::Release);
-        self.store.drop_cached(0);
-        Ok(())
-    }
-
-    pub(super) fn unlock_store(&self) {
-        if self.lease.locked.swap(false, Ordering::AcqRel) {
-            self.store.unlock();
-        }
-    }
-
-    /// Refreshes the state from the store unless it is current, and recovers the file if needed. On an
-    /// error the state is unchanged.
-    fn take_in(&self, st: &mut State) -> Result<()> {
-        let stored = self.store.len()?;
-        let header = Header::read(&*self.store)?;
-        if is_known(st, stored, &header) {
-            return Ok(());
-        }
-        let mut found = State::never_committed(&self.context);
-        self.load(&mut found, stored, &header)?;
-        if found.stored.records.written {
-            self.sync_store(&mut found)?; // Other machines must find this recovery.
-        }
-        *st = found;
-        Ok(())
-    }
-}
-
-/// Whether the store, with `stored` bytes and this header, still has the known clean version, or still
-/// nothing.
-fn is_known(st: &State, stored: u64, header: &Header) -> bool {
-    let has_length = st.stored.identity.is_none() || stored == layout::stored_size(st.stored.base.size);
-    st.fault.is_none() && st.is_clean() && has_length && header.records() == st.stored.records.sectors
-}
-
-impl Drop for File {
-    /// Closing the descriptor is not enough: a forked child shares the open file until it executes its
-    /// program.
-    fn drop(&mut self) {
-        self.unlock_store();
-    }
-}
-
-/// Retries `lock` until it succeeds.
-///
-/// # Errors
-/// EAGAIN after `patience`; `lock`'s.
-pub fn wait_for(patience: Duration, mut lock: impl FnMut() -> std::io::Result<bool>) -> std::io::Result<()> {
-    let (start, mut pause) = (Instant::now(), Duration::from_millis(1));
-    while !lock()? {
-        if start.elapsed() >= patience {
-            return Err(std::io::Error::from_raw_os_error(libc::EAGAIN));
-        }
-        thread::sleep(pause);
-        pause = (2 * pause).min(MOST_BETWEEN);
-    }
-    Ok(())
 }

@@ -3,13 +3,13 @@
 //! then on the file only fails. Opening it again takes a new lease over a new descriptor.
 
 use super::{
-    File,
+    file::File,
     record::{OnDisk, Records},
     recover::Header,
     state::{Fault, State},
 };
 use crate::{
-    Error, Result,
+    error::{Error, Result},
     lease_rules::{LeaseRule, holds},
 };
 use format::layout;
@@ -32,7 +32,10 @@ impl File {
     /// # Errors
     /// EIO if it is lost; the store's if that cannot be determined now.
     pub(super) fn check_lease(&self, st: &mut State) -> Result<()> {
-        if self.lease.is_held() && holds(LeaseRule::FailWithoutLease) && !self.lease.is_lost() {
+        if self.core.backing.lease.is_held()
+            && holds(LeaseRule::FailWithoutLease)
+            && !self.core.backing.lease.is_lost()
+        {
             // Another thread that is storing a write would change the records meanwhile.
             self.complete_all(st);
             if !self.keeps_lease(st)? {
@@ -40,7 +43,7 @@ impl File {
                 self.lose(st);
             }
         }
-        self.refuse_lost()
+        self.core.backing.lease.refuse_lost()
     }
 
     /// Checks the lease if something could not be stored.
@@ -54,7 +57,7 @@ impl File {
     /// Whether the lease was lost.
     #[cfg(any(test, feature = "testing"))]
     pub fn has_lost_lease(&self) -> bool {
-        self.lease.is_lost()
+        self.core.backing.lease.is_lost()
     }
 
     /// Whether the lock is still held and nobody else held it meanwhile, that is, the store still has
@@ -63,7 +66,7 @@ impl File {
     /// # Errors
     /// Transient errors, which say nothing about the lock.
     fn keeps_lease(&self, st: &State) -> Result<bool> {
-        match self.store.try_lock() {
+        match self.core.backing.store.try_lock() {
             Ok(true) => {}
             Err(e) if is_passing(&e) => return Err(e.into()),
             Ok(false) | Err(_) => return Ok(false),
@@ -71,18 +74,18 @@ impl File {
         if !holds(LeaseRule::KnowOwnRecords) {
             return Ok(true);
         }
-        self.store.drop_cached(layout::PAGE);
+        self.core.backing.store.drop_cached(layout::PAGE);
         let is_certain = st.stored.leftover.is_none() && st.stored.records.on_disk != OnDisk::DirtyOrClean;
-        Ok(Header::read(&*self.store)
+        Ok(Header::read(&*self.core.backing.store)
             .is_ok_and(|header| !is_certain || header.records() == st.stored.records.sectors))
     }
 
     /// Makes the file fail permanently. Nothing may be in flight: on some stores, writes succeed again once
     /// the lost lock is released.
     pub(super) fn lose(&self, st: &mut State) {
-        let (base, context) = (st.stored.base, &self.context);
+        let (base, context) = (st.stored.base, &self.core.backing.context);
         *st = State { fault: Some(Fault::Lost), ..State::clean(None, Records::none(), base, context) };
-        self.lease.lose();
-        self.unlock_store();
+        self.core.backing.lease.lose();
+        self.core.backing.lease.unlock(&*self.core.backing.store);
     }
 }

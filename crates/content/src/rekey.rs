@@ -6,68 +6,35 @@
 //! only until the first record written after it; `is_unfinished` decides that.
 
 use super::{
-    Context, File, Segment,
+    Segment,
+    context::Context,
+    file::File,
     record::{FileIdentity, OnDisk},
     recover::Header,
+    rewrites::{Rewrite, Rewrites, Sectors},
     rules::{Rule, holds},
     state::{Fault, State},
 };
-use crate::{Damage, Result, keys::ContentKeys};
+use crate::{
+    error::{Damage, Result},
+    keys::ContentKeys,
+};
 use format::{
     record::{RECORD, Record, RecordError},
     tree::Digest,
 };
-use std::{ffi::OsString, io, ops::Range, sync::Arc};
+use std::{io, ops::Range, sync::Arc};
 use store::BackingFile;
 
 /// Bytes of both records.
 const HEADER: usize = 2 * RECORD;
-/// Both record sectors of a file.
-pub type Sectors = [[u8; RECORD]; 2];
 /// Bytes copied at once.
 const PIECE: usize = 1 << 20;
-
-/// Manages the separate files that hold new forms.
-pub trait Rewrites: Send + Sync {
-    /// Creates an empty one.
-    ///
-    /// # Errors
-    /// The store's.
-    fn begin(&self) -> io::Result<Rewrite>;
-    /// Removes one.
-    ///
-    /// # Errors
-    /// The store's.
-    fn remove(&self, rewrite: &Rewrite) -> io::Result<()>;
-    /// Removes all that a crash left behind. No file may still need one.
-    ///
-    /// # Errors
-    /// The store's.
-    fn clear(&self) -> io::Result<()>;
-    /// Makes creations and removals durable.
-    ///
-    /// # Errors
-    /// The store's.
-    fn sync(&self) -> io::Result<()>;
-    /// Finds one left by a crash whose sectors satisfy `wanted`.
-    ///
-    /// # Errors
-    /// The store's.
-    fn left(&self, wanted: &dyn Fn(&Sectors) -> bool) -> io::Result<Option<Rewrite>>;
-}
-
-/// The new form of a file being rewritten.
-pub struct Rewrite {
-    /// Its file name.
-    pub name: OsString,
-    /// Its stored bytes.
-    pub store: Arc<dyn BackingFile>,
-}
 
 impl File {
     /// Whether the file is under a former key of the vault.
     pub fn has_former_key(&self) -> bool {
-        self.has_former(&self.state.read())
+        self.has_former(&self.core.state.read())
     }
 
     /// Durably rewrites the file under the present key. Its salt stays the same. Other users of the file
@@ -79,7 +46,7 @@ impl File {
     /// EINTR if `go_on` returned false, with nothing changed; `Damaged` if part of the file cannot be
     /// read; the store's. If the old form is no longer whole, the file fails until it is opened again.
     pub fn rekey(self: &Arc<Self>, go_on: &dyn Fn() -> bool) -> Result<bool> {
-        self.rekey_locked(&mut self.state.write(), go_on)
+        self.rekey_locked(&mut self.core.state.write(), go_on)
     }
 
     /// Puts the file under the present key before a change: nothing may be written under the former key,
@@ -88,7 +55,7 @@ impl File {
     /// # Errors
     /// As `rekey`.
     pub(super) fn renew(&self, st: &mut State) -> Result<()> {
-        let to_go = |identity: &Arc<FileIdentity>| self.context.keys.are_to_go(&identity.id);
+        let to_go = |identity: &Arc<FileIdentity>| self.core.backing.context.keys.are_to_go(&identity.id);
         if st.is_clean() && st.stored.identity.as_ref().is_some_and(to_go) {
             self.rekey_locked(st, &|| true)?;
         }
@@ -96,7 +63,8 @@ impl File {
     }
 
     fn rekey_locked(&self, st: &mut State, go_on: &dyn Fn() -> bool) -> Result<bool> {
-        let Some(rewrites) = self.context.rewrites.as_deref().filter(|_| self.has_former(st)) else {
+        let Some(rewrites) = self.core.backing.context.rewrites.as_deref().filter(|_| self.has_former(st))
+        else {
             return Ok(false);
         };
         self.begin_change(st)?;
@@ -116,7 +84,7 @@ impl File {
         st.fault = Some(Fault::Broken);
         let made = self.make_new_form(&rewrite, rewrites, identity.id.salt, known, go_on);
         if made.is_ok() {
-            put_in_place(&*rewrite.store, &*self.store)?;
+            put_in_place(&*rewrite.store, &*self.core.backing.store)?;
             self.restore_mtime(st);
         }
         let removed = remove(rewrites, &rewrite);
@@ -132,7 +100,10 @@ impl File {
     }
 
     fn has_former(&self, st: &State) -> bool {
-        st.stored.identity.as_ref().is_some_and(|identity| self.context.keys.are_former(&identity.id))
+        st.stored
+            .identity
+            .as_ref()
+            .is_some_and(|identity| self.core.backing.context.keys.are_former(&identity.id))
     }
 
     /// Writes the content, which is in the store, durably to a separate file with a clean record.
@@ -144,10 +115,10 @@ impl File {
         known: (u64, Digest),
         go_on: &dyn Fn() -> bool,
     ) -> Result<()> {
-        let old = Arc::new(File::over(self.store.clone(), self.context.clone()));
+        let old = Arc::new(File::over(self.core.backing.store.clone(), self.core.backing.context.clone()));
         {
-            let mut st = old.state.write();
-            old.load(&mut st, self.store.len()?, &Header::read(&*self.store)?)?;
+            let mut st = old.core.state.write();
+            old.load(&mut st, self.core.backing.store.len()?, &Header::read(&*self.core.backing.store)?)?;
             // A holder of the former key may have written another version meanwhile.
             if (st.stored.tree.size(), st.stored.tree.root()) != known {
                 return Err(
@@ -155,8 +126,9 @@ impl File {
                 );
             }
         }
-        let new = File::fresh(rewrite.store.clone(), self.context.clone());
-        new.state.write().stored.identity = Some(FileIdentity::new(|| self.context.keys.of_new(salt)));
+        let new = File::fresh(rewrite.store.clone(), self.core.backing.context.clone());
+        new.core.state.write().stored.identity =
+            Some(FileIdentity::new(|| self.core.backing.context.keys.of_new(salt)));
         old.each_segment(&mut |segment| match segment {
             _ if !go_on() => Err(io::Error::from_raw_os_error(libc::EINTR)),
             Segment::Data(at, bytes) => new.write(at, bytes).map_err(io::Error::other),
@@ -165,7 +137,7 @@ impl File {
         new.truncate(old.size())?;
         new.salt(true)?;
         new.make_clean()?;
-        let (seconds, nanoseconds) = self.store.mtime()?;
+        let (seconds, nanoseconds) = self.core.backing.store.mtime()?;
         rewrite.store.set_mtime(seconds, nanoseconds)?;
         if holds(Rule::NewFormDurable) {
             rewrite.store.sync_data()?;
@@ -186,10 +158,10 @@ impl File {
 
     /// Discards the state and reads it again from the store. Nothing may be waiting to be written.
     fn read_anew(&self, st: &mut State) -> Result<()> {
-        let known = std::mem::replace(st, State::never_committed(&self.context));
+        let known = std::mem::replace(st, State::never_committed(&self.core.backing.context));
         st.fault = Some(Fault::Broken);
-        let header = Header::read(&*self.store)?;
-        self.load_header(st, self.store.len()?, &header)?;
+        let header = Header::read(&*self.core.backing.store)?;
+        self.load_header(st, self.core.backing.store.len()?, &header)?;
         (st.times, st.fault) = (known.times, None);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Reads all parts of a file that verify, and reports those that do not.
 
-use super::File;
-use crate::{Error, Result};
+use super::file::File;
+use crate::error::{Error, Result};
 use format::layout;
 use std::{io, ops::Range};
 

@@ -5,7 +5,7 @@
 //! it has less, all buffers are flushed, and from then on each write reserves its space before it is
 //! accepted (`write::reserve`).
 
-use super::Buffered;
+use super::buffer::Buffered;
 use crate::sync::Mutex;
 use format::layout;
 use std::{

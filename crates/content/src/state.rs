@@ -1,16 +1,19 @@
 //! In-memory state of one open file: the stored version, pending writes, and times of changes.
 
 use super::{
-    Context,
     bound::Bound,
     buffer::WriteBuffer,
+    context::Context,
     gaps::Gaps,
     in_flight::InFlight,
     record::{FileIdentity, Records},
     rules::{Rule, holds},
     tree::EntryTree,
 };
-use crate::{Damage, Error, Result, Time};
+use crate::{
+    error::{Damage, Error, Result},
+    time::Time,
+};
 use format::{
     entry::EPOCH_LIMIT,
     record::{Between, Claim, Version},

@@ -1,7 +1,9 @@
 //! Sealed to assigned: puts the slots of a write into the tree, which determines the writes to the store.
 
 use crate::{
-    Durability, File, Result,
+    context::Durability,
+    error::Result,
+    file::File,
     in_flight::{Assigned, Ended, InFlight, Plan, SealedWrite, Stage, WriteOutcome, jobs},
     record::{FileIdentity, NewRecord, OnDisk},
     rules::{Rule, holds},
@@ -34,7 +36,7 @@ impl File {
 
     /// Puts the slots into the tree, as a change that the caller keeps or takes back.
     fn plan(&self, st: &mut State, write: &InFlight, batches: &[Batch]) -> Result<Plan> {
-        (self.context.guard)()?;
+        (self.core.backing.context.guard)()?;
         self.clear_blank_store(st)?;
         let identity = &*write.identity;
         let size = write.size.max(st.stored.tree.size());
@@ -46,7 +48,7 @@ impl File {
         let mut groups = self.load_groups(st, identity, size, chunks)?;
         groups.extend(self.spoiled_groups(st)?);
 
-        let source = self.source(identity);
+        let source = self.core.backing.source(identity);
         let previous = st.stored.flushed();
         st.stored.tree.begin(write.epoch);
         if size > st.stored.tree.size() {
@@ -62,7 +64,7 @@ impl File {
 
         // Needed even in relaxed mode until a durable record names the base. Under an older record,
         // recovery would end the file at an overwritten chunk.
-        let strict = self.context.durability == Durability::Strict;
+        let strict = self.core.backing.context.durability == Durability::Strict;
         // The store is extended before the barrier, because a growing last chunk of the base must not
         // lose its old end to a size that was not durable. It is also extended if no written chunk
         // reaches the end.
@@ -88,10 +90,10 @@ impl File {
             return Ok(());
         }
         if !st.stored.is_new && st.stored.leftover.is_none() {
-            (self.context.vacate)(&*self.store)?;
+            (self.core.backing.context.vacate)(&*self.core.backing.store)?;
         }
-        if !self.store.is_empty()? {
-            self.store.set_len(0)?;
+        if !self.core.backing.store.is_empty()? {
+            self.core.backing.store.set_len(0)?;
         }
         Ok(())
     }
@@ -101,8 +103,8 @@ impl File {
     pub(crate) fn cut_overhang(&self, st: &mut State) -> Result<()> {
         if st.stored.overhangs && holds(Rule::CutBeforeGrowth) {
             let length = layout::stored_size(st.stored.tree.size());
-            if self.store.len()? > length {
-                self.store.set_len(length)?;
+            if self.core.backing.store.len()? > length {
+                self.core.backing.store.set_len(length)?;
             }
             st.stored.overhangs = false;
         }
@@ -118,7 +120,7 @@ impl File {
         size: u64,
         chunks: impl Iterator<Item = u64>,
     ) -> Result<BTreeSet<u64>> {
-        let (source, tree) = (self.source(identity), &mut st.stored.tree);
+        let (source, tree) = (self.core.backing.source(identity), &mut st.stored.tree);
         tree.trim_cache();
         let mut groups: Vec<u64> = chunks.map(layout::group_of).collect();
         groups.dedup();
@@ -141,7 +143,8 @@ impl File {
         let mut spoiled = Vec::new();
         for group in st.stored.leftover.iter().flatten().copied().filter(|group| *group < end) {
             if holds(Rule::EraseLeftovers)
-                && read_entries(&*self.store, group)? != encode_entries(st.stored.tree.entries(group)?)
+                && read_entries(&*self.core.backing.store, group)?
+                    != encode_entries(st.stored.tree.entries(group)?)
             {
                 spoiled.push(group);
             }

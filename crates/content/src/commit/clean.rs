@@ -1,8 +1,9 @@
 //! Steps towards a clean record. The caller syncs between them, so that one sync can serve many files.
 
 use crate::{
-    File, Result,
     bound::Bound,
+    error::Result,
+    file::File,
     record::OnDisk,
     rules::{Rule, holds},
     state::State,
@@ -23,7 +24,7 @@ impl File {
     /// # Errors
     /// As `flush`.
     pub fn clean_flush(&self) -> Result<CleanStep> {
-        let mut st = self.state.write();
+        let mut st = self.core.state.write();
         self.flush_with_nodes(&mut st)?;
         Ok(CleanStep { changes: st.times.changes, newest: st.stored.records.newest_bound() })
     }
@@ -34,7 +35,8 @@ impl File {
         self.finish_overwrites(st)?;
         if st.stored.records.on_disk.may_be_dirty() && holds(Rule::NodesBeforeClean) {
             let nodes = st.stored.tree.unsaved_nodes();
-            let written = nodes.iter().try_for_each(|(offset, page)| self.store.write_at(page, *offset));
+            let written =
+                nodes.iter().try_for_each(|(offset, page)| self.core.backing.store.write_at(page, *offset));
             if !nodes.is_empty() {
                 self.restore_mtime(st); // Even a failed write changes the time.
             }
@@ -69,7 +71,7 @@ impl File {
             self.sync_store(st)?;
             st.advance_base();
             let length = layout::stored_size(st.stored.tree.size());
-            if !st.stored.tree.is_canonical() || self.store.len()? != length {
+            if !st.stored.tree.is_canonical() || self.core.backing.store.len()? != length {
                 self.make_exact(st, length)?;
                 self.sync_store(st)?;
             }
@@ -82,7 +84,7 @@ impl File {
     /// # Errors
     /// The store's; the file then accepts no more writes.
     pub fn clean_sync(&self) -> Result<()> {
-        let mut st = self.state.write();
+        let mut st = self.core.state.write();
         // The store reports a failed sync only once. If this sync consumed the report, a write in flight
         // would miss it.
         if holds(Rule::CompleteBeforeSync) {
@@ -98,14 +100,14 @@ impl File {
     /// # Errors
     /// The store's.
     pub fn clean_settle(&self, step: CleanStep) -> Result<bool> {
-        let mut st = self.state.write();
+        let mut st = self.core.state.write();
         if is_void(&st, step) || !st.stored.records.on_disk.may_be_dirty() || st.fault.is_some() {
             return Ok(false);
         }
-        (self.context.guard)()?;
+        (self.core.backing.context.guard)()?;
         st.stored.note_durable(step.newest);
         let length = layout::stored_size(st.stored.tree.size());
-        if st.stored.tree.is_canonical() && self.store.len()? == length {
+        if st.stored.tree.is_canonical() && self.core.backing.store.len()? == length {
             st.advance_base();
             self.write_clean_record(&mut st)?;
             return Ok(false);
@@ -122,8 +124,8 @@ impl File {
         if holds(Rule::EraseOlderSlots) {
             self.erase_older_slots(st)?;
         }
-        if self.store.len()? != length && holds(Rule::ExactLength) {
-            self.store.set_len(length)?; // A truncation failed after its record was written.
+        if self.core.backing.store.len()? != length && holds(Rule::ExactLength) {
+            self.core.backing.store.set_len(length)?; // A truncation failed after its record was written.
         }
         Ok(())
     }
@@ -133,10 +135,10 @@ impl File {
     /// # Errors
     /// The store's.
     pub fn clean_finish(&self, step: CleanStep) -> Result<()> {
-        let mut st = self.state.write();
+        let mut st = self.core.state.write();
         let settled = CleanStep { changes: step.changes + 1, ..step };
         if !is_void(&st, settled) && st.fault.is_none() && st.stored.is_committed() {
-            (self.context.guard)()?;
+            (self.core.backing.context.guard)()?;
             self.write_clean_record(&mut st)?;
         }
         Ok(())
@@ -144,7 +146,7 @@ impl File {
 
     /// Whether C4 has nothing to write.
     pub fn is_flushed(&self) -> bool {
-        let st = self.state.read();
+        let st = self.core.state.read();
         st.is_stored() && st.stored.tree.unsaved_nodes().is_empty()
     }
 
@@ -153,12 +155,12 @@ impl File {
         let Some(identity) = st.stored.identity.clone() else { return Ok(()) };
         let tree = &mut st.stored.tree;
         for group in tree.touched() {
-            tree.load(self.source(&identity), group)?;
+            tree.load(self.core.backing.source(&identity), group)?;
             if !tree.make_canonical(group) {
                 continue;
             }
             let bytes = tree.entries_bytes(group);
-            if let Err(e) = self.store.write_at(&bytes, layout::entries_offset(group)) {
+            if let Err(e) = self.core.backing.store.write_at(&bytes, layout::entries_offset(group)) {
                 tree.resident = true; // The store still has older slots.
                 return Err(e.into());
             }
@@ -179,9 +181,9 @@ impl File {
         st.stored.records.on_disk = OnDisk::DirtyOrClean;
         let written = if holds(Rule::CleanTwice) {
             // With no dirty record in the other sector, nobody can make recovery choose again.
-            self.store.write_at(&[record.sector; 2].concat(), 0)
+            self.core.backing.store.write_at(&[record.sector; 2].concat(), 0)
         } else {
-            self.store.write_at(&record.sector, record.offset())
+            self.core.backing.store.write_at(&record.sector, record.offset())
         };
         self.restore_mtime(st);
         written?;

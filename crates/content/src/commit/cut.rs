@@ -2,8 +2,9 @@
 
 use super::assign::set_slots;
 use crate::{
-    File, Result,
     damage::damaged_chunk,
+    error::Result,
+    file::File,
     record::FileIdentity,
     rules::{Rule, holds},
     state::State,
@@ -35,7 +36,7 @@ impl File {
         }
         // T2
         st.stored.tree.trim_cache();
-        st.stored.tree.load(self.source(&identity), layout::groups(size) - 1)?;
+        st.stored.tree.load(self.core.backing.source(&identity), layout::groups(size) - 1)?;
         let shortened = self.shortened_slot(st, size)?.filter(|_| holds(Rule::RetagAtCut));
         let epoch = match shortened {
             Some(_) => self.begin_epoch(st, &identity)?,
@@ -51,7 +52,7 @@ impl File {
         st.advance_base();
         st.times.note_change();
         // T4
-        let cut = self.store.set_len(layout::stored_size(size));
+        let cut = self.core.backing.store.set_len(layout::stored_size(size));
         self.restore_mtime(st);
         if let Err(e) = cut {
             if !holds(Rule::CutHasHappened) {
@@ -76,7 +77,7 @@ impl File {
             let slot = self.retag(st, identity, index, Slot { epoch, ..slot }, size)?;
             set_slots(st, &[(index, slot)])?;
         }
-        st.stored.tree.shrink(self.source(identity), size)?;
+        st.stored.tree.shrink(self.core.backing.source(identity), size)?;
         let target = Version { epoch, size, root: st.stored.tree.root() };
         let claim = st.stored.over_base(epoch, previous);
         let record = self.encode_record(st, identity, target, claim);
@@ -88,7 +89,10 @@ impl File {
             let mut bytes = [0; ENTRY];
             st.stored.tree.entry(index)?.encode(&mut bytes);
             let group = layout::entries_offset(layout::group_of(index));
-            self.store.write_at(&bytes, group + (layout::place_in_group(index) * ENTRY) as u64)?;
+            self.core
+                .backing
+                .store
+                .write_at(&bytes, group + (layout::place_in_group(index) * ENTRY) as u64)?;
         }
         if holds(Rule::SyncBeforeCut) {
             self.sync_store(st)?;
@@ -111,7 +115,7 @@ impl File {
     fn retag(&self, st: &State, identity: &FileIdentity, index: u64, new: Slot, size: u64) -> Result<Slot> {
         let old = st.stored.tree.slot(index)?.unwrap_or(new);
         let mut bytes = vec![0; layout::chunk_len(st.stored.tree.size(), index)];
-        self.read_ciphertext(index, &mut bytes)?;
+        self.core.backing.read_ciphertext(index, &mut bytes)?;
         let id = |epoch| ChunkId { index, epoch, nonce: old.nonce };
         let verified = identity.keys.chunk.verify(&id(old.epoch), &old.tag, &bytes);
         verified.map_err(|_| damaged_chunk(index))?;

@@ -1,8 +1,9 @@
 //! Commit: makes the flushed version durable and the new base.
 
 use crate::{
-    File, Result,
     commit::SyncKind,
+    error::Result,
+    file::File,
     record::OnDisk,
     rules::{Rule, holds},
     state::State,
@@ -62,7 +63,7 @@ impl File {
             return self.write_record(st, record);
         }
         self.remember_mtime(st)?;
-        let written = self.store.write_at([record.sector; 2].as_flattened(), 0);
+        let written = self.core.backing.store.write_at([record.sector; 2].as_flattened(), 0);
         self.restore_mtime(st);
         written?;
         st.stored.records.accept_twice(record, OnDisk::Dirty);

@@ -1,9 +1,10 @@
 //! Takes chunks out of the buffer for a write: which ones, and the steps that must come first.
 
 use crate::{
-    File, Result,
     buffer::{PlainBuffer, Share},
     chunk_range::ChunkRange,
+    error::Result,
+    file::File,
     in_flight::{InFlight, Loaded, Payload, Stage},
     rules::{Rule, holds},
     state::State,
@@ -106,7 +107,7 @@ impl File {
         let mut nonces = vec![0; chunks * 10];
         random::fill(&mut nonces)?;
 
-        let share = Share::new(self.context.buffered.clone(), chunks);
+        let share = Share::new(self.core.backing.context.buffered.clone(), chunks);
         let mut taken = take_extents(st, extents);
         taken.extend(self.take_singles(st, &changed.chunks));
         let singles = taken.last_mut().map(|last| std::mem::take(&mut last.singles)).unwrap_or_default();
@@ -141,7 +142,7 @@ impl File {
         if singles.is_empty() {
             return None;
         }
-        let (input, output) = self.context.router.buffers.get_pair(singles.len() * CHUNK);
+        let (input, output) = self.core.backing.context.router.buffers.get_pair(singles.len() * CHUNK);
         let chunks = indices.into_iter().enumerate().map(|(at, index)| (index, at * CHUNK)).collect();
         Some(Taken { chunks, input, output, singles })
     }

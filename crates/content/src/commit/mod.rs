@@ -35,7 +35,7 @@ use super::{
     rules::{Rule, holds},
     state::State,
 };
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::{ops::Range, sync::Arc};
 
 pub use clean::CleanStep;
@@ -51,12 +51,12 @@ impl File {
         let write = Arc::new(write);
         st.dirty.in_flight.push_back(write.clone());
         self.complete_until(st, MOST_IN_FLIGHT);
-        if !self.context.background.has_threads() {
+        if !self.core.backing.context.background.has_threads() {
             return self.complete_all(st);
         }
         let file = self.clone();
-        self.context.background.run(move || {
-            write.stage.lock().seal(&file.context.router);
+        self.core.backing.context.background.run(move || {
+            write.stage.lock().seal(&file.core.backing.context.router);
             drop(write);
             file.complete_behind();
         });
@@ -79,7 +79,7 @@ impl File {
     pub(super) fn complete_first(&self, st: &mut State) -> Result<()> {
         let Some(write) = st.dirty.in_flight.front().cloned() else { return Ok(()) };
         let mut stage = write.stage.lock();
-        stage.seal(&self.context.router);
+        stage.seal(&self.core.backing.context.router);
         self.assign(st, &write, &mut stage);
         self.store(&mut stage);
         self.settle(st, &write, &mut stage)
@@ -89,7 +89,7 @@ impl File {
     /// that another thread is working on, or that is not sealed yet, is left to that thread. The state is
     /// unlocked while a write is stored.
     fn complete_behind(&self) {
-        let mut st = self.state.write();
+        let mut st = self.core.state.write();
         while let Some(write) = st.dirty.in_flight.front().cloned() {
             let Some(mut stage) = write.stage.try_lock() else { return };
             if matches!(*stage, Stage::Loaded(_)) {
@@ -100,7 +100,7 @@ impl File {
                 drop(st);
                 self.store(&mut stage);
                 drop(stage);
-                st = self.state.write();
+                st = self.core.state.write();
                 continue; // Another thread may have settled it meanwhile.
             }
             log_failure(self.settle(&mut st, &write, &mut stage));

@@ -1,14 +1,15 @@
 //! Shared by the ways of writing: keys, records, epochs, syncs and the modification time.
 
 use crate::{
-    Error, File, Result, Time,
+    error::{Error, Result},
+    file::File,
     record::{FileIdentity, NewRecord},
     rules::{Rule, holds},
     state::{Fault, State, wrong_length},
-    tree::LeafSource,
+    time::Time,
 };
 use crypto::random;
-use format::record::{Claim, KeyId, Record, Version};
+use format::record::{Claim, Record, Version};
 use std::sync::Arc;
 
 /// Scope of a sync.
@@ -21,11 +22,6 @@ pub(crate) enum SyncKind {
 }
 
 impl File {
-    /// Store and keys from which the file's tree is loaded and verified.
-    pub(crate) fn source<'a>(&'a self, identity: &'a FileIdentity) -> LeafSource<'a> {
-        LeafSource { store: &*self.store, keys: &identity.keys }
-    }
-
     /// The file's salt and keys, generated before the first write.
     ///
     /// # Errors
@@ -36,14 +32,9 @@ impl File {
         }
         let mut salt = [0; 32];
         random::fill(&mut salt)?;
-        let keys = &self.context.keys;
+        let keys = &self.core.backing.context.keys;
         let identity = st.stored.identity.insert(FileIdentity::new(|| keys.of_new(salt)));
         Ok(identity.clone())
-    }
-
-    /// The keys for a salt; `None` if the vault does not have those of its generation.
-    pub(crate) fn derive(&self, id: KeyId) -> Option<Arc<FileIdentity>> {
-        self.context.keys.of_file(id).map(FileIdentity::new)
     }
 
     /// Begins a change of the file: assigns a new content id, and writes a recovery that could not be
@@ -52,11 +43,11 @@ impl File {
     /// # Errors
     /// If the file cannot be written.
     pub(crate) fn begin_change(&self, st: &mut State) -> Result<()> {
-        if self.context.read_only {
+        if self.core.backing.context.read_only {
             return Err(Error::ReadOnly);
         }
-        (self.context.guard)()?;
-        if self.lacks_lease() {
+        (self.core.backing.context.guard)()?;
+        if self.core.backing.lacks_lease() {
             return Err(Error::os(libc::EAGAIN)); // Unreachable: the caller holds the lease.
         }
         st.times.bump_content_version();
@@ -76,7 +67,7 @@ impl File {
     /// The store's.
     pub(crate) fn remember_mtime(&self, st: &mut State) -> Result<()> {
         if st.times.mtime.is_none() {
-            let (seconds, nanoseconds) = self.store.mtime()?;
+            let (seconds, nanoseconds) = self.core.backing.store.mtime()?;
             st.times.mtime = Some(Time { seconds, nanoseconds });
         }
         Ok(())
@@ -89,7 +80,7 @@ impl File {
         if st.is_stored()
             && !st.times.restored_later
             && let Some(t) = st.times.mtime
-            && let Err(e) = self.store.set_mtime(t.seconds, t.nanoseconds)
+            && let Err(e) = self.core.backing.store.set_mtime(t.seconds, t.nanoseconds)
         {
             log::debug!("a modification time could not be restored: {e}");
         }
@@ -116,7 +107,7 @@ impl File {
     /// Writes a dirty or recovery record by itself.
     pub(crate) fn write_record(&self, st: &mut State, record: NewRecord) -> Result<()> {
         self.remember_mtime(st)?;
-        self.store.write_at(&record.sector, record.offset())?;
+        self.core.backing.store.write_at(&record.sector, record.offset())?;
         st.stored.records.accept(record);
         st.stored.base_is_recorded = true;
         Ok(())
@@ -155,8 +146,8 @@ impl File {
             return Err(Error::os(libc::EIO));
         }
         let synced = match what {
-            SyncKind::Content => self.store.sync_data(),
-            SyncKind::Whole => self.store.sync_whole(),
+            SyncKind::Content => self.core.backing.store.sync_data(),
+            SyncKind::Whole => self.core.backing.store.sync_whole(),
         };
         synced.inspect_err(|_| st.fault = Some(Fault::SyncFailed))?;
         st.stored.durable = st.stored.records.newest_bound();

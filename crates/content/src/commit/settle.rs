@@ -1,8 +1,9 @@
 //! The end of a write: updates the state to match the store, and buffers unstored chunks again.
 
 use crate::{
-    Error, File, Result,
     buffer::PlainBuffer,
+    error::{Error, Result},
+    file::File,
     in_flight::{Ended, InFlight, Payload, Plan, Stage, WriteOutcome, jobs},
     rules::{Rule, holds},
     state::{Fault, State, Unfinished},
@@ -74,7 +75,7 @@ impl File {
     /// W5, after the data is stored: frees the space of holes.
     fn free_holes(&self, st: &mut State, freed: &[(u64, u64)], write: &InFlight) {
         for (offset, len) in freed {
-            if let Err(e) = self.store.punch(*offset, *len) {
+            if let Err(e) = self.core.backing.store.punch(*offset, *len) {
                 log::debug!("space of a hole could not be freed: {e}");
             }
         }
@@ -93,7 +94,7 @@ impl File {
             st.dirty.unfinished.clear();
         }
         while let Some(write) = st.dirty.unfinished.last() {
-            self.store.write_at(&write.bytes, write.offset)?;
+            self.core.backing.store.write_at(&write.bytes, write.offset)?;
             st.dirty.unfinished.pop();
         }
         Ok(())

@@ -5,7 +5,7 @@
 
 use super::writes::Writes;
 use crate::{
-    File,
+    file::File,
     in_flight::{Assigned, Ended, Payload, Plan, Stage, WriteOutcome},
     rules::{Rule, holds},
 };
@@ -46,18 +46,20 @@ impl File {
         add_data(payload, plan, &mut first, &mut last);
         self.extend_store(plan).map_err(StoreError::Slots)?;
         // W3
-        first.write(&*self.store).map_err(StoreError::Slots)?;
+        first.write(&*self.core.backing.store).map_err(StoreError::Slots)?;
         // W4
         if plan.overwrites_base && plan.barrier && holds(Rule::SyncBeforeOverwrite) {
-            self.store.sync_data().map_err(StoreError::Sync)?;
+            self.core.backing.store.sync_data().map_err(StoreError::Sync)?;
         }
         // W5
-        last.write(&*self.store).map_err(StoreError::Data)
+        last.write(&*self.core.backing.store).map_err(StoreError::Data)
     }
 
     fn extend_store(&self, plan: &Plan) -> io::Result<()> {
         match plan.length {
-            Some(length) if self.store.len()? < length => self.store.set_len(length),
+            Some(length) if self.core.backing.store.len()? < length => {
+                self.core.backing.store.set_len(length)
+            }
             Some(_) | None => Ok(()),
         }
     }

@@ -3,8 +3,9 @@
 
 use super::all_changed;
 use crate::{
-    Error, File, Result,
     commit::Changed,
+    error::{Error, Result},
+    file::File,
     record::OnDisk,
     state::{Fault, State},
 };
@@ -23,7 +24,7 @@ impl File {
     /// # Errors
     /// As `flush`; EIO if earlier writes could not be made durable.
     pub fn flush_at_close(&self) -> Result<()> {
-        let mut st = self.state.write();
+        let mut st = self.core.state.write();
         self.complete_all(&mut st);
         if matches!(st.fault, Some(Fault::SyncFailed | Fault::Broken)) {
             // Nothing is left that could fail, but the application must learn of the error.
@@ -42,8 +43,8 @@ impl File {
 
     /// Whether anything may stay buffered at all.
     fn may_leave(&self, st: &State) -> bool {
-        self.context.buffered.chunks() * CHUNK < self.context.budget.left_at_close
-            && self.context.overwrites_in_place
+        self.core.backing.context.buffered.chunks() * CHUNK < self.core.backing.context.budget.left_at_close
+            && self.core.backing.context.overwrites_in_place
             && !st.dirty.write_failed
             && st.stored.leftover.is_none()
     }
@@ -66,8 +67,9 @@ impl File {
         }
         self.remember_mtime(st)?;
         // If the store reserves nothing, a flush reports the reason.
-        let kept =
-            places.iter().all(|place| self.store.reserve(place.start, place.end - place.start).is_ok());
+        let kept = places
+            .iter()
+            .all(|place| self.core.backing.store.reserve(place.start, place.end - place.start).is_ok());
         self.restore_mtime(st);
         Ok(kept)
     }

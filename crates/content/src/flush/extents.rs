@@ -2,9 +2,11 @@
 
 use super::{growing_end, size_with};
 use crate::{
-    Durability, File, Result,
     buffer::{EXTENTS, Extent},
     commit::{Changed, MOST_IN_FLIGHT},
+    context::Durability,
+    error::Result,
+    file::File,
     rules::{Rule, holds},
     state::State,
 };
@@ -37,8 +39,8 @@ impl File {
         let ready = || st.dirty.buffer.extents().iter().filter(is_ready);
         let full: Vec<u64> = ready().map(Extent::first).collect();
         let base_end = layout::chunks(st.stored.base.size);
-        let overwrites =
-            self.context.durability == Durability::Strict && full.iter().any(|first| *first < base_end);
+        let overwrites = self.core.backing.context.durability == Durability::Strict
+            && full.iter().any(|first| *first < base_end);
         let (streams, memory) = self.streams();
         let gathered = GATHERED.min(memory / WAITING / streams / 2);
         let may_wait =
@@ -105,10 +107,11 @@ impl File {
     pub(crate) fn begin_extent(&self, st: &mut State, index: u64) {
         let (streams, memory) = self.streams();
         let Some(range) = st.dirty.buffer.wants_extent(index, streams, memory) else { return };
-        let buffers = &self.context.router.buffers;
+        let buffers = &self.core.backing.context.router.buffers;
         let get = |st: &State| {
             let is_first = st.dirty.in_flight.is_empty() && st.dirty.buffer.extents().is_empty();
-            let spared = self.context.budget.buffers / if is_first { SPARED } else { SPARED_BY_SECOND };
+            let spared =
+                self.core.backing.context.budget.buffers / if is_first { SPARED } else { SPARED_BY_SECOND };
             buffers.try_get_pair(Extent::bytes_for(&range), spared)
         };
         let mut pair = get(st);
@@ -126,8 +129,8 @@ impl File {
     /// Number of files written as streams, including this one, and the memory for all their extents in
     /// bytes.
     fn streams(&self) -> (usize, usize) {
-        let bound = self.context.budget.buffers;
-        (self.context.buffered.streams.load(Ordering::Relaxed).max(1), bound - bound / SPARED)
+        let bound = self.core.backing.context.budget.buffers;
+        (self.core.backing.context.buffered.streams.load(Ordering::Relaxed).max(1), bound - bound / SPARED)
     }
 }
 

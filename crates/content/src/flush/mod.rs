@@ -15,7 +15,7 @@ use super::{
     rules::{Rule, holds},
     state::State,
 };
-use crate::Result;
+use crate::error::Result;
 use format::layout;
 
 impl File {

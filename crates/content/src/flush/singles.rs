@@ -2,9 +2,10 @@
 
 use super::growing_end;
 use crate::{
-    File, Result,
     buffer::Extent,
     commit::Changed,
+    error::Result,
+    file::File,
     in_flight::InFlight,
     rules::{Rule, holds},
     state::State,
@@ -62,17 +63,18 @@ impl File {
     /// together do.
     fn is_full(&self, st: &State) -> bool {
         let single = st.dirty.buffer.single_bytes();
-        let all = self.context.buffered.single.load(Ordering::Relaxed) * CHUNK;
-        let share = self.context.budget.behind;
+        let all = self.core.backing.context.buffered.single.load(Ordering::Relaxed) * CHUNK;
+        let share = self.core.backing.context.budget.behind;
         let crowded = single >= WORTH_FLUSHING && all >= share || single > 0 && all >= 2 * share;
-        single >= self.context.budget.singles || crowded
+        single >= self.core.backing.context.budget.singles || crowded
     }
 
     /// Whether a full buffer may wait until the kernel fills a gap, which it is usually about to do. The
     /// total over all files forces a flush only at 1.5 times the limit of `is_full`.
     fn may_wait_behind_gap(&self, st: &State) -> bool {
-        let all = self.context.buffered.single.load(Ordering::Relaxed) * CHUNK;
-        st.dirty.buffer.single_bytes() < self.context.budget.singles && all < 3 * self.context.budget.behind
+        let all = self.core.backing.context.buffered.single.load(Ordering::Relaxed) * CHUNK;
+        st.dirty.buffer.single_bytes() < self.core.backing.context.budget.singles
+            && all < 3 * self.core.backing.context.budget.behind
     }
 
     /// Loads a write of the individually buffered chunks below `bound`, if there are any and they may be
@@ -98,7 +100,7 @@ impl File {
     /// any.
     fn may_join(&self, st: &State, bound: u64) -> bool {
         let singles = st.dirty.buffer.single(0..bound);
-        let memory = self.context.router.buffers.usage();
+        let memory = self.core.backing.context.router.buffers.usage();
         let room = memory.in_use + 2 * singles.len() * CHUNK <= memory.bound / 2;
         let again = || singles.iter().any(|index| File::is_in_flight(st, &(*index..*index + 1)));
         room && growing_end(st).is_none() && !(again() && holds(Rule::ApartInEpoch))

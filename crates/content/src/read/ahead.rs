@@ -3,8 +3,9 @@
 //!
 //! This module neither touches the store nor opens windows.
 
-use super::window::{ReadAheadMemory, Window};
+use super::window::Window;
 use crate::{
+    ahead_memory::ReadAheadMemory,
     chunk_range::chunks_of,
     rules::{Rule, holds},
 };

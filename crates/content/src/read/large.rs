@@ -2,9 +2,10 @@
 
 use super::{in_place::portions, locate::slot_to_open};
 use crate::{
-    Error, File, Result,
     chunk_range::ChunkRange,
     damage::damaged_chunk,
+    error::{Error, Result},
+    file::File,
     record::FileIdentity,
     rules::{Rule, holds},
     state::State,
@@ -97,7 +98,7 @@ impl File {
 
     fn read_whole(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
         let end = offset.saturating_add(out.len() as u64);
-        self.state.read().check_readable(end)?;
+        self.core.state.read().check_readable(end)?;
         let chunks = offset / layout::CHUNK..end / layout::CHUNK;
         match self.try_read_whole_chunks(&chunks, out, ReadLock::Released) {
             Err(Error::Damaged(_)) if holds(Rule::ReadAgainHeld) => {
@@ -194,7 +195,7 @@ impl File {
 
     /// An input buffer of this many bytes, and an output buffer unless chunks are opened in place.
     fn buffers_for(&self, len: usize) -> (Buffer, Option<Buffer>) {
-        let router = &self.context.router;
+        let router = &self.core.backing.context.router;
         if router.opens_in_place() {
             return (router.buffers.get(len), None);
         }
@@ -214,7 +215,7 @@ impl File {
         let keys = vec![identity.keys.chunk.clone()];
         let mut batch = Batch { op: Op::Open, keys, jobs, input, output };
         let bytes = batch.jobs.iter().map(|job| job.len).sum();
-        metrics::measure(Activity::Batch, bytes, || self.context.router.run(&mut batch))?;
+        metrics::measure(Activity::Batch, bytes, || self.core.backing.context.router.run(&mut batch))?;
         if let Some(job) = batch.jobs.iter().find(|job| !job.ok) {
             return Err(damaged_chunk(job.id.index));
         }

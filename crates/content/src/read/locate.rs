@@ -2,9 +2,10 @@
 //! reads as zeros.
 
 use crate::{
-    File, Result,
     chunk_range::ChunkRange,
     damage::damaged_chunk,
+    error::Result,
+    file::File,
     rules::{Rule, holds},
     state::State,
     sync::RwLockReadGuard,
@@ -27,21 +28,21 @@ impl File {
     /// The file's state, with the slots of these chunks loaded, if they exist, and none of the chunks in
     /// flight.
     pub(super) fn state_with_slots(&self, chunks: &ChunkRange) -> Result<RwLockReadGuard<'_, State>> {
-        let st = self.state.read();
+        let st = self.core.state.read();
         if is_at_hand(&st, chunks) {
             return Ok(st);
         }
         if let Some(groups) = few_to_load(&st, chunks)
             && let Some(identity) = &st.stored.identity
-            && st.stored.tree.load_beside(self.source(identity), groups)
+            && st.stored.tree.load_beside(self.core.backing.source(identity), groups)
         {
             return Ok(st);
         }
         drop(st);
-        let mut st = self.state.write();
+        let mut st = self.core.state.write();
         self.complete_to_read(&mut st, chunks);
         if let Some((groups, identity)) = missing_groups(&st, chunks).zip(st.stored.identity.clone()) {
-            let (source, tree) = (self.source(&identity), &mut st.stored.tree);
+            let (source, tree) = (self.core.backing.source(&identity), &mut st.stored.tree);
             tree.trim_cache();
             tree.load_all(source, groups.clone())?;
             if chunks.end - chunks.start >= LONG {

@@ -19,7 +19,7 @@ use super::{
     File,
     rules::{Rule, holds},
 };
-use crate::Result;
+use crate::error::Result;
 use crypto::chunk::CHUNK;
 use format::layout;
 use large::PlainRange;
@@ -29,7 +29,6 @@ use zeroize::Zeroize;
 
 pub(super) use ahead::Ahead;
 pub use together::SmallRead;
-pub use window::ReadAheadMemory;
 
 /// Maximum bytes that are read chunk by chunk on the caller's thread. Longer reads use a batch.
 const SMALL: usize = 7 * CHUNK;
@@ -78,7 +77,7 @@ impl File {
                 // Open the windows first, so that no thread holds a buffer while it waits for threads
                 // that need one.
                 some.iter().for_each(|window| drop(window.content(|chunks| self.decrypt_range(chunks))));
-                let mut gathered = self.context.router.buffers.get(len);
+                let mut gathered = self.core.backing.context.router.buffers.get(len);
                 let read = self.gather(&request, &mut gathered)?;
                 return Ok(give(&gathered[..read]));
             }
@@ -144,7 +143,7 @@ impl File {
         while done < out.len() {
             let at = offset + done as u64;
             let size = {
-                let st = self.state.read();
+                let st = self.core.state.read();
                 st.check_readable(offset.saturating_add(out.len() as u64))?;
                 st.dirty.size
             };

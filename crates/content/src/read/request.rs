@@ -2,8 +2,9 @@
 
 use super::window::Window;
 use crate::{
-    File, Result,
     chunk_range::{ChunkRange, chunks_of},
+    error::Result,
+    file::File,
 };
 use metrics::Cache;
 use std::{ops::Range, sync::Arc};
@@ -37,7 +38,7 @@ impl File {
     /// `Damaged` if the stored file is too short or too long for it.
     pub(super) fn note_request(self: &Arc<Self>, offset: u64, len: usize) -> Result<Request> {
         let (size, len, content) = {
-            let st = self.state.read();
+            let st = self.core.state.read();
             st.check_readable(offset.saturating_add(len as u64))?;
             (st.dirty.size, st.available(offset, len), st.times.content)
         };
@@ -48,7 +49,11 @@ impl File {
         let found = self.ahead.lock().note(bytes.clone(), size, content);
         for window in found.begun {
             let file = self.clone();
-            self.context.background.run(move || window.open(|chunks| file.decrypt_range(chunks)));
+            self.core
+                .backing
+                .context
+                .background
+                .run(move || window.open(|chunks| file.decrypt_range(chunks)));
         }
         let mut windows = found.windows;
         windows.sort_unstable_by_key(|window| window.chunks.start);

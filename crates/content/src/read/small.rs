@@ -2,10 +2,11 @@
 //! and opened in place.
 
 use crate::{
-    File, Result,
     buffer::PlainBuffer,
     chunk_range::{ChunkPart, parts},
     damage::damaged_chunk,
+    error::Result,
+    file::File,
     state::State,
 };
 use crypto::{
@@ -103,7 +104,7 @@ impl File {
             self.read_adjacent(adjacent)?;
         }
         let bytes = chunks.iter().map(|chunk| chunk.data.len()).sum();
-        let router = &self.context.router;
+        let router = &self.core.backing.context.router;
         let opened = metrics::measure(Activity::Single, bytes, || router.decrypt_few(keys, &mut chunks));
         if let Err(place) = opened {
             let index = chunks[place].id.index;
@@ -124,22 +125,11 @@ impl File {
         let mut pieces: Vec<IoSliceMut> =
             adjacent.iter_mut().map(|chunk| IoSliceMut::new(chunk.data)).collect();
         let mut got = match &mut pieces[..] {
-            [one] => self.store.read_at(one, offset)?,
-            several => self.store.read_vectored_at(several, offset)?,
+            [one] => self.core.backing.store.read_at(one, offset)?,
+            several => self.core.backing.store.read_vectored_at(several, offset)?,
         };
         for chunk in adjacent {
             got = got.checked_sub(chunk.data.len()).ok_or_else(|| damaged_chunk(chunk.id.index))?;
-        }
-        Ok(())
-    }
-
-    /// Reads the first `out.len()` stored bytes of a chunk.
-    ///
-    /// # Errors
-    /// `Damaged` if there are fewer; otherwise the store's.
-    pub(crate) fn read_ciphertext(&self, index: u64, out: &mut [u8]) -> Result<()> {
-        if self.store.read_at(out, layout::chunk_offset(index))? < out.len() {
-            return Err(damaged_chunk(index));
         }
         Ok(())
     }

@@ -3,8 +3,9 @@
 
 use super::locate::is_at_hand;
 use crate::{
-    Error, File, Result,
     chunk_range::{ChunkRange, chunks_of},
+    error::{Error, Result},
+    file::File,
     state::State,
 };
 use std::sync::Arc;
@@ -54,7 +55,7 @@ impl File {
             Ok(found) if found.windows.is_empty() => None,
             Ok(found) => match self.gather(&found, &mut read.out[..found.len()]) {
                 // Another machine may have changed it: `read` looks again.
-                Err(Error::Damaged(_)) if self.context.sharing.is_some() => None,
+                Err(Error::Damaged(_)) if self.core.backing.context.sharing.is_some() => None,
                 done => Some(done),
             },
             Err(e) => Some(Err(e)),
@@ -63,7 +64,7 @@ impl File {
 
     /// Performs the reads whose chunks are all ready; none of them if one fails.
     fn read_side_by_side(&self, reads: &mut [(&mut Option<Result<usize>>, &mut SmallRead)]) {
-        let st = self.state.read();
+        let st = self.core.state.read();
         let is_easy =
             |read: &SmallRead| is_at_hand(&st, &read.chunks()) && st.check_readable(read.end()).is_ok();
         let mut easy: Vec<_> = reads.iter_mut().filter(|(_, read)| is_easy(read)).collect();

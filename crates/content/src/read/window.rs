@@ -3,35 +3,13 @@
 
 use super::large::PlainRange;
 use crate::{
-    Result,
+    ahead_memory::ReadAheadMemory,
     chunk_range::ChunkRange,
+    error::Result,
     sync::{Condvar, Mutex},
 };
 use crypto::chunk::CHUNK;
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
-
-/// Memory used by the read-ahead windows of all files.
-#[derive(Default)]
-pub struct ReadAheadMemory {
-    bytes: AtomicUsize,
-    /// Number of files with read-ahead.
-    pub(super) files: AtomicUsize,
-}
-
-impl ReadAheadMemory {
-    /// Bytes in windows.
-    pub fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Number of files whose readers share the memory.
-    pub fn files(&self) -> usize {
-        self.files.load(Ordering::Relaxed)
-    }
-}
+use std::sync::{Arc, atomic::Ordering};
 
 /// Chunks opened ahead of a reader.
 pub(crate) struct Window {

@@ -2,7 +2,7 @@
 //! record or the length can then be wrong.
 
 use super::{File, FileIdentity, Patches, RebuildAnchor, RebuildPlan, Rebuilt, entries_below, patch_group};
-use crate::{Result, tree::RootBuilder};
+use crate::{error::Result, tree::RootBuilder};
 use format::{
     layout,
     record::Version,
@@ -37,7 +37,7 @@ impl File {
             }
             Ok(())
         };
-        self.each_group(layout::groups(size), |group, raw| {
+        self.core.backing.each_group(layout::groups(size), |group, raw| {
             let entries = entries_below(group, raw, size);
             let kept: Vec<_> = entries.iter().map(|entry| entry.current(Some(epoch), None)).collect();
             let slots = kept.iter().map(|kept| kept.as_ref().map(|(_, slot)| slot));
@@ -52,7 +52,7 @@ impl File {
     /// A stored page; zeros past the end of the stored file.
     pub(super) fn page(&self, at: u64) -> Result<[u8; layout::PAGE as usize]> {
         let mut page = [0; layout::PAGE as usize];
-        self.store.read_at(&mut page, at)?;
+        self.core.backing.store.read_at(&mut page, at)?;
         Ok(page)
     }
 }

@@ -13,7 +13,7 @@ mod exact;
 mod salvage;
 
 use super::{Context, File, record::FileIdentity, tree::decode_entries};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use anchor::RebuildAnchor;
 use format::{
     entry::{ENTRY, Entry, Slot},
@@ -64,7 +64,7 @@ impl File {
         let file = File::over(store, context);
         let Some(anchor) = file.anchor()? else { return Ok(Rebuilt::Foreign) };
         // A new record under that key would not be on the list of accepted ones.
-        if file.context.keys.are_to_go(&anchor.identity.id) {
+        if file.core.backing.context.keys.are_to_go(&anchor.identity.id) {
             return Err(Error::Invalid(
                 "the file is under the vault's former key: copy what can be read of it, and remove it",
             ));
@@ -74,7 +74,7 @@ impl File {
             None => file.salvage(&anchor)?,
         };
         let length = layout::stored_size(plan.version.size);
-        if plan.outcome != Rebuilt::Exact || file.store.len()? > length {
+        if plan.outcome != Rebuilt::Exact || file.core.backing.store.len()? > length {
             keep()?;
         }
         file.put_plan(&anchor, &plan, length)?;
@@ -85,31 +85,32 @@ impl File {
     /// pages. Until the record is written, only the old node pages prove which chunks are holes. From
     /// then on, the new ones follow from the entries.
     fn put_plan(&self, anchor: &RebuildAnchor, plan: &RebuildPlan, length: u64) -> Result<()> {
-        let done = plan.entries.is_empty() && plan.nodes.is_empty() && self.store.len()? == length;
+        let done =
+            plan.entries.is_empty() && plan.nodes.is_empty() && self.core.backing.store.len()? == length;
         if anchor.recorded && done {
             return Ok(());
         }
-        let (seconds, nanoseconds) = self.store.mtime()?;
+        let (seconds, nanoseconds) = self.core.backing.store.mtime()?;
         self.put_pages(&plan.entries)?;
-        if self.store.len()? != length {
-            self.store.set_len(length)?;
+        if self.core.backing.store.len()? != length {
+            self.core.backing.store.set_len(length)?;
         }
-        self.store.sync_data()?;
+        self.core.backing.store.sync_data()?;
         let FileIdentity { id, keys } = &*anchor.identity;
         let record =
             Record { sequence: anchor.sequence + 1, key: *id, target: plan.version, claim: Claim::Clean }
                 .encode(&keys.record);
-        self.store.write_at([record; 2].as_flattened(), 0)?;
-        self.store.sync_data()?;
+        self.core.backing.store.write_at([record; 2].as_flattened(), 0)?;
+        self.core.backing.store.sync_data()?;
         if !plan.nodes.is_empty() {
             self.put_pages(&plan.nodes)?;
-            self.store.sync_data()?;
+            self.core.backing.store.sync_data()?;
         }
-        Ok(self.store.set_mtime(seconds, nanoseconds)?)
+        Ok(self.core.backing.store.set_mtime(seconds, nanoseconds)?)
     }
 
     fn put_pages(&self, patches: &Patches) -> io::Result<()> {
-        patches.iter().try_for_each(|(at, bytes)| self.store.write_at(bytes, *at))
+        patches.iter().try_for_each(|(at, bytes)| self.core.backing.store.write_at(bytes, *at))
     }
 }
 

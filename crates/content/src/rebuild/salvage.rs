@@ -6,7 +6,10 @@
 //! that nobody wrote.
 
 use super::{File, Patches, RebuildAnchor, RebuildPlan, Rebuilt, entries_below, patch_group};
-use crate::{Damage, Result, tree::read_entries};
+use crate::{
+    error::{Damage, Result},
+    tree::read_entries,
+};
 use format::{
     entry::{Entry, Slot},
     layout,
@@ -91,7 +94,7 @@ impl Salvage<'_> {
             let reason = "more of its holes than can be marked are not proven";
             return Err(Damage { what: "entries".into(), reason }.into());
         }
-        let raw = read_entries(&*self.file.store, group)?;
+        let raw = read_entries(&*self.file.core.backing.store, group)?;
         let entries = entries_below(group, &raw, self.anchor.size);
         let newest: Vec<Option<PlacedSlot>> =
             entries.iter().map(|entry| entry.current(Some(self.anchor.epoch), None)).collect();
@@ -120,7 +123,7 @@ impl Salvage<'_> {
     /// Empties stored entries in holes, since the entries must give the root without the node pages.
     fn clear_holes(&mut self) -> Result<()> {
         let Salvage { file, anchor, entries, holes, .. } = self;
-        file.each_group(layout::groups(anchor.size), |group, raw| {
+        file.core.backing.each_group(layout::groups(anchor.size), |group, raw| {
             let nearest = holes.get(holes.partition_point(|hole| hole.end <= group));
             if nearest.is_some_and(|hole| hole.contains(&group)) && raw.iter().any(|byte| *byte != 0) {
                 entries.push((layout::entries_offset(group), vec![0; raw.len()]));
@@ -138,7 +141,12 @@ impl Salvage<'_> {
             for (place, slot) in entry.0.iter().enumerate() {
                 if let Some(slot) = slot.filter(|slot| slot.epoch <= *epoch)
                     && best.is_none_or(|(_, best)| best.epoch < slot.epoch)
-                    && self.file.verifies(identity, index, slot, layout::chunk_len(*size, index))?
+                    && self.file.core.backing.verifies(
+                        identity,
+                        index,
+                        slot,
+                        layout::chunk_len(*size, index),
+                    )?
                 {
                     best = Some((place, slot));
                 }

@@ -6,7 +6,7 @@
 
 use super::{DirtyFile, File, Proven, indexed};
 use crate::{
-    Damage, Result,
+    error::{Damage, Result},
     record::FileIdentity,
     rules::{Rule, holds},
     tree::{Recovered, read_entries},
@@ -34,10 +34,12 @@ impl File {
         let limit = if holds(Rule::OnlyProven) { version.epoch } else { dirty.versions[0].epoch };
         let mut recovered = Recovered::new(dirty.base, version.size, limit);
         for group in &proven.groups {
-            for (index, entry) in indexed(*group, &read_entries(&*self.store, *group)?) {
+            for (index, entry) in indexed(*group, &read_entries(&*self.core.backing.store, *group)?) {
                 let Some((place, slot)) = recovered.above_base(index, &entry) else { continue };
                 let len = layout::chunk_len(version.size, index);
-                if !holds(Rule::VerifyData) || self.verifies(&dirty.identity, index, slot, len)? {
+                if !holds(Rule::VerifyData)
+                    || self.core.backing.verifies(&dirty.identity, index, slot, len)?
+                {
                     recovered.keep(index, place);
                     continue;
                 }
@@ -68,14 +70,14 @@ impl File {
         let limit = if holds(Rule::LimitOfRecovery) { recovery.limit } else { target.epoch };
         let mut recovered = Recovered::new(recovery.base, target.size, limit);
         let mut chosen = Vec::new();
-        self.each_group(layout::groups(target.size), |group, raw| {
+        self.core.backing.each_group(layout::groups(target.size), |group, raw| {
             for (index, entry) in indexed(group, raw) {
                 let Some((place, slot)) = recovered.above_base(index, &entry) else { continue };
                 let unreadable = recovery.unreadable.binary_search(&index).is_ok();
                 let len = layout::chunk_len(target.size, index);
                 let counts = unreadable
                     || !holds(Rule::VerifyAtRecovery)
-                    || self.verifies(identity, index, slot, len)?;
+                    || self.core.backing.verifies(identity, index, slot, len)?;
                 chosen.extend(counts.then_some((index, place, unreadable)));
             }
             Ok(())

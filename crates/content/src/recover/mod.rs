@@ -15,9 +15,12 @@ use super::{
     bound::Bound,
     record::{FileIdentity, OnDisk, Records},
     state::{Fault, State},
-    tree::{EntryTree, NodePage, Recovered, RootBuilder, Sink, decode_entries, read_entries},
+    tree::{EntryTree, NodePage, Recovered, RootBuilder, Sink, decode_entries},
 };
-use crate::{Damage, Error, Result, Time};
+use crate::{
+    error::{Damage, Error, Result},
+    time::Time,
+};
 use format::{
     entry::{EPOCH_LIMIT, Entry},
     layout,
@@ -78,7 +81,7 @@ impl File {
         let Some(page) = header.committed() else { return Ok(()) };
         let sectors = header.records();
         let NewestRecord { identity, place, newest } = self.read_records(&sectors)?;
-        if let (Some(bounds), Some(found)) = (&self.context.bounds, Bound::of(&sectors[place])) {
+        if let (Some(bounds), Some(found)) = (&self.core.backing.context.bounds, Bound::of(&sectors[place])) {
             bounds.check(&found)?;
         }
         let on_disk = if newest.base().is_some() { OnDisk::Dirty } else { OnDisk::Clean };
@@ -124,7 +127,7 @@ impl File {
     /// # Errors
     /// `Damaged`.
     pub(super) fn require_accepted(&self, header: &Header) -> Result<()> {
-        let (sectors, keys) = (header.records(), &self.context.keys);
+        let (sectors, keys) = (header.records(), &self.core.backing.context.keys);
         let is_former = |sector| Record::peek_key(sector).is_ok_and(|key| keys.are_former(&key));
         if header.committed().is_none() || !sectors.iter().any(is_former) {
             return Ok(());
@@ -143,7 +146,7 @@ impl File {
         if keys.iter().any(|key| *key != keys[0]) {
             return Err(bad_record("belongs to another file"));
         }
-        let identity = self.derive(keys[0]);
+        let identity = self.core.backing.derive(keys[0]);
         let identity = identity.ok_or_else(|| bad_record(NO_SUCH_KEY))?;
         let mut found: Vec<(usize, Record)> = Vec::new();
         for (place, bytes) in sectors.iter().enumerate() {
@@ -173,11 +176,13 @@ impl File {
         version: Version,
         stored: u64,
     ) -> Result<()> {
-        *st = State::clean(Some(identity), records, version, &self.context);
+        *st = State::clean(Some(identity), records, version, &self.core.backing.context);
         if stored != layout::stored_size(version.size) {
             let intact = layout::plain_size(stored).min(version.size.saturating_sub(1));
             st.fault = Some(Fault::WrongLength(intact / layout::CHUNK * layout::CHUNK));
-        } else if self.may_write() && st.stored.records.sectors[0] != st.stored.records.sectors[1] {
+        } else if self.core.backing.may_write()
+            && st.stored.records.sectors[0] != st.stored.records.sectors[1]
+        {
             self.repeat_clean_record(st)?;
         }
         Ok(())
@@ -187,7 +192,7 @@ impl File {
     fn repeat_clean_record(&self, st: &mut State) -> Result<()> {
         let sectors = [st.stored.records.sectors[st.stored.records.newest]; 2];
         self.remember_mtime(st)?;
-        match self.store.write_at(sectors.as_flattened(), 0) {
+        match self.core.backing.store.write_at(sectors.as_flattened(), 0) {
             Ok(()) => {
                 st.stored.records.sectors = sectors;
                 st.stored.records.written = true;
@@ -208,7 +213,7 @@ impl File {
         newest: u64,
         recovered: Recovered,
     ) -> Result<()> {
-        let (seconds, nanoseconds) = self.store.mtime()?;
+        let (seconds, nanoseconds) = self.core.backing.store.mtime()?;
         let unreadable = recovered.unreadable().len();
         if unreadable > 0 {
             log::error!("recovery left {unreadable} unreadable chunks");
@@ -217,7 +222,7 @@ impl File {
         let mut nodes: Vec<NodePage> = Vec::new();
         let root = self.each_node(&identity, &recovered, &mut |level, k, children: &_| {
             let mut page = [0; layout::PAGE as usize];
-            let read = self.store.read_at(&mut page, layout::node_offset(level, k))?;
+            let read = self.core.backing.store.read_at(&mut page, layout::node_offset(level, k))?;
             if read < page.len() || page != children.as_flattened() {
                 nodes.push(((level, k), Box::new(*children)));
             }
@@ -228,10 +233,11 @@ impl File {
             return Err(Error::Invalid("the file has used up its epochs"));
         }
         let version = Version { epoch, size: recovered.size, root };
-        *st = State::clean(Some(identity), records, version, &self.context);
-        st.stored.tree = EntryTree::recovered(&version, recovered.clone(), nodes, &self.context.slots);
+        *st = State::clean(Some(identity), records, version, &self.core.backing.context);
+        st.stored.tree =
+            EntryTree::recovered(&version, recovered.clone(), nodes, &self.core.backing.context.slots);
         st.times.mtime = Some(Time { seconds, nanoseconds });
-        if !self.may_write() {
+        if !self.core.backing.may_write() {
             return Ok(());
         }
         if unreadable > MOST_UNREADABLE {
@@ -255,36 +261,13 @@ impl File {
         sink: &mut impl Sink,
     ) -> Result<Digest> {
         let mut root = RootBuilder::new(&identity.keys, recovered.size);
-        self.each_group(layout::groups(recovered.size), |group, raw| {
+        self.core.backing.each_group(layout::groups(recovered.size), |group, raw| {
             let entries = indexed(group, raw).map(|(index, entry)| recovered.current(index, &entry));
             let entries = Vec::from_iter(entries);
             let leaf = leaf_digest(&identity.keys, group, entries.iter().map(Entry::newest));
             root.add(group, leaf, sink)
         })?;
         root.finish(sink)
-    }
-
-    /// Calls `take` with the stored entries of each group below `end`, skipping groups in holes of the
-    /// stored file.
-    pub(super) fn each_group(&self, end: u64, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
-        let mut group = 0;
-        while group < end {
-            take(group, &read_entries(&*self.store, group)?)?;
-            let next = group + 1;
-            if next >= end {
-                break;
-            }
-            let Some(data) = self.store.next_data(layout::entries_offset(next))? else { break };
-            // The first group whose entry page does not end before the data.
-            let before = |group: u64| layout::entries_offset(group) + layout::PAGE <= data;
-            let (mut low, mut high) = (next, end);
-            while low < high {
-                let middle = low + (high - low) / 2;
-                if before(middle) { low = middle + 1 } else { high = middle }
-            }
-            group = low;
-        }
-        Ok(())
     }
 }
 

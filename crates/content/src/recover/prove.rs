@@ -1,7 +1,10 @@
 //! R1: finds which versions named by the newest record are proven by the stored slots.
 
 use super::{DirtyFile, File, indexed};
-use crate::{Damage, Result, tree::RootBuilder};
+use crate::{
+    error::{Damage, Result},
+    tree::RootBuilder,
+};
 use format::{
     entry::{Entry, Slot},
     layout,
@@ -37,7 +40,7 @@ impl File {
         let sizes = || versions.iter().map(|version| version.size);
         let (smallest, largest) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
         let mut groups = Vec::new();
-        self.each_group(layout::groups(largest), |group, raw| {
+        self.core.backing.each_group(layout::groups(largest), |group, raw| {
             let entries = Vec::from_iter(indexed(group, raw));
             let mut epochs = entries.iter().flat_map(|(_, entry)| entry.0).flatten().map(|slot| slot.epoch);
             if epochs.any(|epoch| epoch > base.epoch) {

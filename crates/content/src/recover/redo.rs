@@ -4,7 +4,7 @@
 
 use super::{File, State, indexed};
 use crate::{
-    Damage, Result,
+    error::{Damage, Result},
     record::FileIdentity,
     rules::{Rule, holds},
     tree::{EntryTree, Recovered},
@@ -31,10 +31,10 @@ impl File {
         }
         // R3
         if holds(Rule::RewriteSlots) {
-            self.store.write_at(st.stored.records.sectors.as_flattened(), 0)?;
+            self.core.backing.store.write_at(st.stored.records.sectors.as_flattened(), 0)?;
             st.stored.records.written = true;
-            self.each_group(layout::groups(recovered.size), |group, raw| {
-                Ok(self.store.write_at(raw, layout::entries_offset(group))?)
+            self.core.backing.each_group(layout::groups(recovered.size), |group, raw| {
+                Ok(self.core.backing.store.write_at(raw, layout::entries_offset(group))?)
             })?;
             if holds(Rule::RewriteEnd) {
                 self.rewrite_end()?;
@@ -56,7 +56,7 @@ impl File {
         self.write_exact(st, &identity, recovered)?;
         self.sync_store(st)?;
         // R6
-        st.stored.tree = EntryTree::new(&st.stored.base, &self.context.slots);
+        st.stored.tree = EntryTree::new(&st.stored.base, &self.core.backing.context.slots);
         self.write_clean_record(st)
     }
 
@@ -77,24 +77,24 @@ impl File {
     /// Writes the stored length and all node pages, since it is unknown which of them are durable.
     fn write_exact(&self, st: &State, identity: &FileIdentity, recovered: &Recovered) -> Result<()> {
         let stored = layout::stored_size(st.stored.base.size);
-        if self.store.len()? != stored {
-            self.store.set_len(stored)?;
+        if self.core.backing.store.len()? != stored {
+            self.core.backing.store.set_len(stored)?;
         }
         self.each_node(identity, recovered, &mut |level, k, children: &_| {
-            Ok(self.store.write_at(children.as_flattened(), layout::node_offset(level, k))?)
+            Ok(self.core.backing.store.write_at(children.as_flattened(), layout::node_offset(level, k))?)
         })?;
         Ok(())
     }
 
     /// Erases everything in the entries except the slots that count.
     fn erase(&self, recovered: &Recovered) -> Result<()> {
-        self.each_group(layout::groups(recovered.size), |group, raw| {
+        self.core.backing.each_group(layout::groups(recovered.size), |group, raw| {
             let mut bytes = vec![0; raw.len()];
             for ((index, stored), out) in indexed(group, raw).zip(bytes.as_chunks_mut::<ENTRY>().0) {
                 recovered.current(index, &stored).encode(out);
             }
             if bytes != raw {
-                self.store.write_at(&bytes, layout::entries_offset(group))?;
+                self.core.backing.store.write_at(&bytes, layout::entries_offset(group))?;
             }
             Ok(())
         })
@@ -103,21 +103,21 @@ impl File {
     /// Rewrites the last bytes of the stored file. After a failed sync, the file may be shorter on the disk
     /// than in the page cache, and only a write at its end makes the length durable with the next sync.
     fn rewrite_end(&self) -> Result<()> {
-        let end = self.store.len()?;
+        let end = self.core.backing.store.len()?;
         self.rewrite(end.saturating_sub(1) / layout::PAGE * layout::PAGE..end)
     }
 
     /// Writes bytes of the stored file again, as far as they exist.
     fn rewrite(&self, range: Range<u64>) -> Result<()> {
         let mut bytes = vec![0; (range.end - range.start) as usize];
-        let read = self.store.read_at(&mut bytes, range.start)?;
-        Ok(self.store.write_at(&bytes[..read], range.start)?)
+        let read = self.core.backing.store.read_at(&mut bytes, range.start)?;
+        Ok(self.core.backing.store.write_at(&bytes[..read], range.start)?)
     }
 
     /// Rewrites the data of the kept slots. Returns whether there is any.
     fn rewrite_data(&self, recovered: &Recovered) -> Result<bool> {
         let mut any = false;
-        self.each_group(layout::groups(recovered.size), |group, raw| {
+        self.core.backing.each_group(layout::groups(recovered.size), |group, raw| {
             let kept = |(index, entry): &(u64, Entry)| {
                 recovered.kept_slot(*index, entry).is_some_and(|slot| !slot.is_hole())
             };

@@ -1,7 +1,7 @@
 //! Readers with a pattern read the same data as without read-ahead, within the memory limit.
 
 use super::{
-    super::read::{Ahead, ReadAheadMemory},
+    super::{ahead_memory::ReadAheadMemory, read::Ahead},
     *,
 };
 
@@ -226,7 +226,7 @@ fn slots_come_along_with_a_long_read_as_far_as_they_can_be_had() {
     let bad = layout::group_of((3 * MIB / 4096) as u64);
     store.write_at(&[0xaa; 8], layout::entries_offset(bad)).unwrap();
     let file = open(&store, &context);
-    let loaded = |group| file.state.read().stored.tree.is_loaded(group);
+    let loaded = |group| file.core.state.read().stored.tree.is_loaded(group);
     read_to(&file, 0, 16 << 10);
     assert!(!loaded(2));
     assert!(read_to(&file, 0, MIB).iter().all(|byte| *byte == 1));

@@ -191,7 +191,7 @@ fn after_a_panic_a_file_only_fails_until_it_is_opened_anew() {
     file.write(0, &[2; 100]).unwrap();
     file.sync().unwrap();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        let mut st = file.state.write();
+        let mut st = file.core.state.write();
         st.dirty.size = 5; // Half of a change.
         panic!("in the middle of it");
     }));

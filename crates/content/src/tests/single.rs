@@ -9,7 +9,7 @@ const CHUNKS: u64 = 700;
 const FULL: u64 = 256;
 
 fn in_flight(file: &Arc<File>) -> usize {
-    file.state.read().dirty.in_flight.len()
+    file.core.state.read().dirty.in_flight.len()
 }
 
 /// A store, its context, the queue of jobs that the test runs, the open file and its content.

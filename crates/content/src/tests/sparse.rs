@@ -16,7 +16,7 @@ fn a_search_for_data_keeps_no_pages_of_holes() {
     let file = File::open(store, context).unwrap();
     assert_eq!(file.seek(4096, true).unwrap(), FAR);
     assert_eq!(file.seek(FAR, false).unwrap(), FAR + 4);
-    let pages = file.state.read().stored.tree.pages();
+    let pages = file.core.state.read().stored.tree.pages();
     // The paths to both ends, in a tree of three levels.
     assert!(pages < 10, "{pages} pages");
 }
@@ -29,7 +29,7 @@ fn a_large_range_is_punched_in_parts() {
     let store = stored(&[7; CHUNKS * 4096], &context);
     let file = open(&store, &context);
     file.punch(4096, (CHUNKS as u64 - 2) * 4096).unwrap();
-    let noted = file.state.read().dirty.buffer.holes(0..CHUNKS as u64).len();
+    let noted = file.core.state.read().dirty.buffer.holes(0..CHUNKS as u64).len();
     assert!(noted <= 1024, "{noted} holes");
     let mut want = vec![0; CHUNKS * 4096];
     want[..4096].fill(7);

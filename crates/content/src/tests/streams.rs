@@ -22,7 +22,7 @@ fn by_hand() -> (Arc<FaultyFile>, Arc<Context>, Receiver<BackgroundJob>) {
 fn two_in_flight(file: &Arc<File>, seed: u64) -> Vec<u8> {
     let data = Rng(seed).bytes(THREE - 5000);
     file.write(0, &data).unwrap();
-    assert_eq!(file.state.read().dirty.in_flight.len(), 2);
+    assert_eq!(file.core.state.read().dirty.in_flight.len(), 2);
     data
 }
 
@@ -51,12 +51,12 @@ fn the_background_completes_what_is_ready_in_order() {
     let (first, second) = (jobs.recv().unwrap(), jobs.recv().unwrap());
     second();
     assert_eq!(
-        (store.calls(), file.state.read().dirty.in_flight.len()),
+        (store.calls(), file.core.state.read().dirty.in_flight.len()),
         (0, 2),
         "the second waits for the first"
     );
     first();
-    assert_eq!(file.state.read().dirty.in_flight.len(), 0);
+    assert_eq!(file.core.state.read().dirty.in_flight.len(), 0);
     let killed = open(&killed(&store.snapshot()), &context);
     assert!(read_all(&killed).unwrap() == data[..(48 + 64) * 4096]);
 }
@@ -128,7 +128,7 @@ fn a_write_that_fails_half_way_is_a_change() {
     let again = Rng(7).bytes(THREE + 1);
     assert!(file.write(0, &again).is_err(), "needs the rest of the damaged chunk");
     store.tamper(damage);
-    assert!(!file.state.read().dirty.in_flight.is_empty());
+    assert!(!file.core.state.read().dirty.in_flight.is_empty());
     assert!(!file.clean_settle(rest).unwrap());
     jobs.try_iter().for_each(|job| job());
     file.sync().unwrap();
@@ -148,7 +148,7 @@ fn an_error_behind_comes_out_of_the_next_call_and_nothing_is_gone() {
             let data = two_in_flight(&file, 5);
             store.fail_from(nth, ENOSPC);
             jobs.try_iter().for_each(|job| job());
-            assert_eq!(file.state.read().dirty.in_flight.len(), 0);
+            assert_eq!(file.core.state.read().dirty.in_flight.len(), 0);
             assert!(read_all(&file).unwrap() == data, "still there");
             let error = call(&file).unwrap_err();
             assert!(matches!(error, Error::Store(e) if e.raw_os_error() == Some(libc::ENOSPC)));
@@ -188,7 +188,7 @@ fn a_panic_half_way_through_a_write_breaks_the_file() {
         let (store, context, jobs) = by_hand();
         let file = open(&store, &context);
         two_in_flight(&file, 3);
-        file.state.read().dirty.in_flight[lost].stage.lock().take();
+        file.core.state.read().dirty.in_flight[lost].stage.lock().take();
         jobs.try_iter().for_each(|job| job());
         let refused = file.sync();
         assert!(
@@ -223,7 +223,7 @@ fn extents_over_stored_data_share_a_sync() {
     jobs.try_iter().for_each(drop);
     let file = open(&store, &context);
     let batches = || -> Vec<usize> {
-        file.state.read().dirty.in_flight.iter().map(|write| batches_of(&write.stage.lock())).collect()
+        file.core.state.read().dirty.in_flight.iter().map(|write| batches_of(&write.stage.lock())).collect()
     };
     let data = Rng(9).bytes(5 * LONG - 16 * 4096);
     file.write(0, &data[..4 * LONG]).unwrap();
@@ -293,7 +293,7 @@ fn extents_of_all_lengths_side_by_side() {
             file.write(from as u64, &data).unwrap();
             model[from..][..data.len()].copy_from_slice(&data);
             {
-                let st = file.state.read();
+                let st = file.core.state.read();
                 lengths.extend(st.dirty.buffer.extents().iter().map(|extent| extent.bytes()));
                 let mut ends: Vec<_> =
                     st.dirty.buffer.extents().iter().map(|s| (s.first(), s.end())).collect();

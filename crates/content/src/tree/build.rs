@@ -2,7 +2,7 @@
 //! per level.
 
 use super::{Children, FANOUT};
-use crate::Result;
+use crate::error::Result;
 use crypto::kdf::FileKeys;
 use format::{
     layout,

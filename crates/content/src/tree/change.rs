@@ -2,7 +2,7 @@
 //! everything back if it could not be stored.
 
 use super::{EntryTree, FANOUT, Leaf, LeafSource, TOGETHER, TreeNode, digests_of, encode_entries};
-use crate::Result;
+use crate::error::Result;
 use format::{
     entry::{ENTRY, Entry},
     layout,

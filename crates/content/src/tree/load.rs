@@ -4,7 +4,7 @@ use super::{
     EntryTree, FANOUT, Leaf, LeafSource, TOGETHER, TreeNode, damaged_leaf, decode_entries, digests_of,
     read_entries,
 };
-use crate::{Damage, Result};
+use crate::error::{Damage, Result};
 use format::{
     entry::{ENTRY, Entry},
     layout,

@@ -11,7 +11,7 @@ mod load;
 mod recovered;
 
 use super::slot_memory::{SlotMemory, SlotShare};
-use crate::{Damage, Result};
+use crate::error::{Damage, Result};
 use beside::Beside;
 pub(super) use build::{RootBuilder, Sink};
 use change::Journal;

@@ -1,6 +1,9 @@
 //! Space allocation, and the search for data and holes.
 
-use crate::{Error, File, Result};
+use crate::{
+    error::{Error, Result},
+    file::File,
+};
 use format::layout;
 
 impl File {
@@ -20,9 +23,9 @@ impl File {
         let first = layout::chunk_offset(offset / layout::CHUNK);
         // The entries of the first chunk are before it, perhaps with other chunks between.
         let entries = layout::entries_offset(layout::group_of(offset / layout::CHUNK));
-        self.store.reserve(entries - entries % layout::PAGE, layout::PAGE)?;
-        let reserved = self.store.reserve(first, layout::stored_size(end).saturating_sub(first));
-        self.context.space.forget();
+        self.core.backing.store.reserve(entries - entries % layout::PAGE, layout::PAGE)?;
+        let reserved = self.core.backing.store.reserve(first, layout::stored_size(end).saturating_sub(first));
+        self.core.backing.context.space.forget();
         reserved?;
         if !keep_size && end > st.dirty.size {
             self.take(&mut st, end..end, |st| self.grow(st, end))?;
@@ -46,7 +49,7 @@ impl File {
     /// # Errors
     /// `NoData` past the end; EIO if the content is lost.
     pub fn seek_in_data(&self, offset: u64, data: bool) -> Result<u64> {
-        let st = self.state.read();
+        let st = self.core.state.read();
         st.check_readable(0)?;
         match (offset < st.dirty.size, data) {
             (false, _) => Err(Error::NoData),
@@ -56,7 +59,7 @@ impl File {
     }
 
     fn try_seek(&self, offset: u64, data: bool) -> Result<u64> {
-        let mut st = self.state.write();
+        let mut st = self.core.state.write();
         // If content was lost, report no holes: a copying program would take them for zeros.
         st.check_readable(0)?;
         if offset >= st.dirty.size {
@@ -67,7 +70,7 @@ impl File {
         let found = match st.stored.identity.clone() {
             Some(identity) => {
                 st.stored.tree.trim_cache();
-                st.stored.tree.seek(self.source(&identity), offset / layout::CHUNK, data)?
+                st.stored.tree.seek(self.core.backing.source(&identity), offset / layout::CHUNK, data)?
             }
             None => (!data).then_some(0),
         };

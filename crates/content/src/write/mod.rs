@@ -11,7 +11,10 @@ use super::{
     chunk_range::parts,
     state::{State, Times},
 };
-use crate::{Error, Result, Time};
+use crate::{
+    error::{Error, Result},
+    time::Time,
+};
 use crypto::chunk::CHUNK;
 use format::layout;
 use std::{ops::Range, sync::Arc};
@@ -99,7 +102,7 @@ impl File {
     /// Checks whether the store has space for `len` bytes. The caller must not hold the lock of any
     /// file's state.
     fn find_space(&self, len: u64) {
-        self.context.space.prepare(len, &self.context.buffered);
+        self.core.backing.context.space.prepare(len, &self.core.backing.context.buffered);
     }
 
     /// Copies bytes into the buffer, and starts extents that become full.
@@ -172,7 +175,7 @@ impl File {
         if index < layout::chunks(st.stored.tree.size())
             && let Some(identity) = st.stored.identity.clone()
         {
-            st.stored.tree.load(self.source(&identity), layout::group_of(index))?;
+            st.stored.tree.load(self.core.backing.source(&identity), layout::group_of(index))?;
         }
         Ok(())
     }
@@ -217,16 +220,16 @@ impl File {
     /// # Errors
     /// Those of `set`.
     pub fn set_mtime(&self, time: Time, set: impl FnOnce(Time) -> Result<()>) -> Result<()> {
-        let mut st = self.state.write();
+        let mut st = self.core.state.write();
         let shown = if st.is_stored() {
             time
         } else {
-            let (seconds, nanoseconds) = self.store.mtime()?;
+            let (seconds, nanoseconds) = self.core.backing.store.mtime()?;
             Time { seconds, nanoseconds }
         };
         set(shown)?;
         // Without a lease, the store has the time, and another machine may change it.
-        st.times.mtime = (!self.lacks_lease()).then_some(time);
+        st.times.mtime = (!self.core.backing.lacks_lease()).then_some(time);
         Ok(())
     }
 }

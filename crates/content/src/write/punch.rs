@@ -1,6 +1,6 @@
 //! Holes: ranges that are made to read as zeros.
 
-use crate::{File, Result, chunk_range::ChunkRange, state::State};
+use crate::{chunk_range::ChunkRange, error::Result, file::File, state::State};
 use format::layout;
 
 /// Maximum holes buffered between two flushes, since each takes memory.
@@ -69,7 +69,7 @@ impl File {
         let Some(identity) = st.stored.identity.clone() else { return Ok(stored) };
         while index < chunks.end && stored.len() < MOST_HOLES {
             st.stored.tree.trim_cache();
-            match st.stored.tree.seek(self.source(&identity), index, true)? {
+            match st.stored.tree.seek(self.core.backing.source(&identity), index, true)? {
                 Some(found) if found < chunks.end => {
                     stored.push(found);
                     index = found + 1;

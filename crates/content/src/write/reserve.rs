@@ -1,6 +1,6 @@
 //! Space reservation in a nearly full store, before a write is accepted.
 
-use crate::{File, Result, record::OnDisk, state::State};
+use crate::{error::Result, file::File, record::OnDisk, state::State};
 use format::layout::{self, PAGE};
 use std::{io, ops::Range};
 
@@ -16,7 +16,7 @@ impl File {
         bytes: Range<u64>,
         take: impl FnOnce(&mut State) -> Result<()>,
     ) -> Result<()> {
-        if !self.context.space.is_scarce() || self.reserve(st, &bytes)? {
+        if !self.core.backing.context.space.is_scarce() || self.reserve(st, &bytes)? {
             return take(st);
         }
         self.take_through(st, take)
@@ -25,11 +25,11 @@ impl File {
     /// Reserves space for bytes of the file and for the metadata that describes them. False if the store
     /// does not support that.
     fn reserve(&self, st: &mut State, bytes: &Range<u64>) -> Result<bool> {
-        if !self.context.overwrites_in_place {
+        if !self.core.backing.context.overwrites_in_place {
             return Ok(false);
         }
         // Reserve nothing that the next flush would truncate.
-        if st.stored.records.on_disk == OnDisk::Nothing && !self.store.is_empty()? {
+        if st.stored.records.on_disk == OnDisk::Nothing && !self.core.backing.store.is_empty()? {
             self.flush_record(st)?;
         }
         if st.stored.overhangs {
@@ -40,7 +40,7 @@ impl File {
         for place in places(st, bytes) {
             // A failed call may have reserved part of it.
             st.dirty.reserved = st.dirty.reserved.max(place.end);
-            match self.store.reserve(place.start, place.end - place.start) {
+            match self.core.backing.store.reserve(place.start, place.end - place.start) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::Unsupported => return Ok(false),
                 Err(e) => {
@@ -79,11 +79,11 @@ impl File {
     /// Releases space reserved past the end of the stored file that no buffered data needs any more.
     pub(crate) fn give_back_places(&self, st: &mut State) {
         let end = layout::stored_size(st.stored.tree.size()).next_multiple_of(PAGE);
-        if std::mem::take(&mut st.dirty.reserved) <= end || (self.context.guard)().is_err() {
+        if std::mem::take(&mut st.dirty.reserved) <= end || (self.core.backing.context.guard)().is_err() {
             return;
         }
         // Setting the present length frees the space past it.
-        if let Err(e) = self.store.len().and_then(|len| self.store.set_len(len)) {
+        if let Err(e) = self.core.backing.store.len().and_then(|len| self.core.backing.store.set_len(len)) {
             log::debug!("reserved space could not be given back: {e}");
         }
         self.restore_mtime(st);

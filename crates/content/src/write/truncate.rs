@@ -1,6 +1,10 @@
 //! Truncation: shortens the buffered and the stored content, or adds a hole at the end.
 
-use crate::{Error, File, Result, state::State};
+use crate::{
+    error::{Error, Result},
+    file::File,
+    state::State,
+};
 use format::layout;
 
 impl File {

@@ -90,7 +90,7 @@ impl Content {
 impl Version {
     /// The present version of an open file.
     pub(super) fn of(file: &File, content: &Content) -> Version {
-        let st = file.state.read();
+        let st = file.core.state.read();
         assert_eq!(st.stored.tree.size(), content.size);
         Version { epoch: st.stored.tree.epoch(), root: st.stored.tree.root(), content: content.clone() }
     }
@@ -173,7 +173,7 @@ impl History {
     pub(super) fn crash(&mut self, calls: u64) -> &mut Self {
         self.store.fail_from(calls, ENOSPC);
         self.file.flush().unwrap_err();
-        let epoch = self.file.state.read().stored.last_epoch;
+        let epoch = self.file.core.state.read().stored.last_epoch;
         self.versions.push(Version { epoch, root: [0xff; 32], content: self.content.clone() });
         self.file = File::fresh(FaultyFile::new(), self.context.clone());
         self.store.mend();
@@ -223,7 +223,7 @@ impl History {
 impl Past {
     /// Adds the present version of an open file, whatever its content.
     pub(super) fn note(&mut self, file: &File, content: &Content) {
-        let st = file.state.read();
+        let st = file.core.state.read();
         let root = if st.stored.tree.size() == content.size { st.stored.tree.root() } else { [0xff; 32] };
         self.versions.push(Version { epoch: st.stored.last_epoch, root, content: content.clone() });
     }

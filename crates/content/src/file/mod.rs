@@ -1,0 +1,232 @@
+//! One open file.
+
+use super::{
+    bound::Bound,
+    commit::SyncKind,
+    context::Context,
+    error::{Error, Result},
+    file_core::FileCore,
+    lease_keeper::LeaseTurns,
+    read::Ahead,
+    record::OnDisk,
+    recover::Header,
+    rekey,
+    rules::{Rule, holds},
+    state::{Fault, State},
+    sync::Mutex,
+    time::Time,
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use store::BackingFile;
+
+/// The content of one open file. All methods may be called from several threads.
+pub struct File {
+    pub(super) core: Arc<FileCore>,
+    pub(super) ahead: Mutex<Ahead>,
+    pub(super) turns: LeaseTurns,
+}
+
+impl File {
+    /// Opens the stored file, and recovers it if a crash left it dirty.
+    ///
+    /// # Errors
+    /// `Damaged` if the commit records do not authenticate or contradict the stored data; otherwise the
+    /// store's.
+    pub fn open(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<Arc<File>> {
+        if context.sharing.is_some() {
+            let file = File::over(store, context);
+            file.refresh()?;
+            return Ok(Arc::new(file));
+        }
+        let mut header = Header::read(&*store)?;
+        let store = match rekey::finish(&store, &header, &context)? {
+            Some(finished) => {
+                header = Header::read(&*finished)?;
+                finished
+            }
+            None => store,
+        };
+        let file = File::over(store, context);
+        file.require_accepted(&header)?;
+        file.load(&mut file.core.state.write(), file.core.backing.store.len()?, &header)?;
+        Ok(Arc::new(file))
+    }
+
+    /// A newly created file. `store` is known to be empty, so it is not read.
+    pub fn fresh(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Arc<File> {
+        let file = File::over(store, context);
+        file.core.state.write().stored.is_new = true;
+        Arc::new(file)
+    }
+
+    pub(super) fn over(store: Arc<dyn BackingFile>, context: Arc<Context>) -> File {
+        let router = &context.router;
+        // A GPU is fastest with the longest windows.
+        let threads = if router.opens_in_place() { router.threads() } else { usize::MAX };
+        let ahead = Mutex::new(Ahead::new(context.ahead.clone(), context.budget.ahead, threads));
+        File { core: FileCore::new(store, context), ahead, turns: LeaseTurns::default() }
+    }
+
+    /// Whether the file was never committed although the stored file is not empty.
+    pub fn is_blank(&self) -> bool {
+        self.core.state.read().stored.records.on_disk == OnDisk::Nothing
+            && self.core.backing.store.is_empty().is_ok_and(|empty| !empty)
+    }
+
+    /// Size of the plaintext in bytes.
+    pub fn size(&self) -> u64 {
+        self.core.state.read().dirty.size
+    }
+
+    /// The application's modification time, if the store's may differ.
+    pub fn mtime(&self) -> Option<Time> {
+        self.core.state.read().times.mtime
+    }
+
+    /// When the application last changed the content since the file was opened.
+    pub fn written_at(&self) -> Option<Time> {
+        self.core.state.read().times.written_at
+    }
+
+    /// Writes buffered data to the store. The data then survives a kill, but not yet a power cut.
+    ///
+    /// # Errors
+    /// The store's. Data that could not be written stays buffered.
+    pub fn flush(&self) -> Result<()> {
+        let mut st = self.core.state.write();
+        if self.core.backing.lease.is_held() {
+            self.core.backing.lease.refuse_lost()?; // The lease was given back, so nothing is left that could fail.
+        }
+        let flushed = self.flush_all(&mut st);
+        self.recheck_lease_on_error(&mut st, flushed)
+    }
+
+    /// Flushes, and makes the result durable.
+    ///
+    /// # Errors
+    /// The store's. After a failed fdatasync, the file accepts no writes until it is closed and opened
+    /// again, because a later success would prove nothing.
+    pub fn sync(&self) -> Result<()> {
+        self.sync_as(SyncKind::Content)
+    }
+
+    /// Like `sync`, but also syncs owner, permissions, times and attributes.
+    ///
+    /// # Errors
+    /// As `sync`.
+    pub fn sync_whole(&self) -> Result<()> {
+        self.sync_as(SyncKind::Whole)
+    }
+
+    fn sync_as(&self, what: SyncKind) -> Result<()> {
+        let mut st = self.core.state.write();
+        if self.core.backing.context.read_only {
+            return Ok(());
+        }
+        if self.core.backing.lacks_lease() {
+            drop(st);
+            // Giving back the lease made the content durable. Metadata changes without a lease.
+            return match what {
+                SyncKind::Content => Ok(()),
+                SyncKind::Whole => Ok(self.core.backing.store.sync_whole()?),
+            };
+        }
+        let synced = self.sync_all(&mut st, what);
+        self.recheck_lease_on_error(&mut st, synced)
+    }
+
+    fn sync_all(&self, st: &mut State, what: SyncKind) -> Result<()> {
+        self.begin_change(st)?;
+        self.flush_all(st)?;
+        self.commit_with(st, what)
+    }
+
+    /// The file's salt. If nothing was ever committed, there is none; with `create`, an empty version is
+    /// written first, so that a kill cannot separate the salt from data bound to it.
+    ///
+    /// # Errors
+    /// As `sync`; EIO while it is unknown whether there is a salt.
+    pub fn salt(&self, create: bool) -> Result<Option<[u8; 32]>> {
+        if create {
+            let mut st = self.state_to_change()?;
+            if st.stored.records.on_disk == OnDisk::Nothing {
+                self.flush_record(&mut st)?;
+            }
+        }
+        let st = self.core.state.read();
+        if let Some(Fault::Broken | Fault::Away | Fault::Lost) = st.fault {
+            return Err(Error::os(libc::EIO));
+        }
+        let on_disk = st.stored.records.on_disk != OnDisk::Nothing;
+        Ok(st.stored.identity.as_ref().filter(|_| on_disk).map(|identity| identity.id.salt))
+    }
+
+    /// The newest record that is known to be durable.
+    pub fn durable(&self) -> Option<Bound> {
+        let st = self.core.state.read();
+        if holds(Rule::BoundAfterSync) { st.stored.durable } else { st.stored.records.newest_bound() }
+    }
+
+    /// Whether the store holds everything that was written. A power cut may still lose it.
+    pub fn is_stored(&self) -> bool {
+        self.core.state.read().is_stored()
+    }
+
+    /// Whether the store holds everything under a clean record. For a shared file: whether this process
+    /// holds no lease.
+    pub fn is_clean(&self) -> bool {
+        match self.core.backing.context.sharing {
+            Some(_) => !self.core.backing.lease.is_held(),
+            None => self.core.state.read().is_clean(),
+        }
+    }
+
+    /// When the content last changed, either in memory or in the store.
+    pub fn changed_at(&self) -> Instant {
+        self.core.state.read().times.changed_at
+    }
+
+    /// Drops the read-ahead windows. Called after the last reader has closed the file.
+    pub fn end_readers(&self) {
+        self.ahead.lock().end();
+    }
+
+    /// Drops the read-ahead windows of idle readers, and the cached slots of a clean file.
+    pub fn drop_idle_readers(&self) {
+        let idle = self.ahead.lock().end_if_idle();
+        if idle
+            && let Some(mut st) = self.core.state.try_write()
+            && st.is_clean()
+        {
+            st.stored.tree.drop_leaves();
+        }
+    }
+
+    /// Age of the oldest change that is not durable yet.
+    pub fn uncommitted_for(&self) -> Duration {
+        self.core.state.read().times.uncommitted_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Whether an fdatasync failed, a panic left the state unusable, or the store revoked the lease.
+    /// Earlier writes may be lost even though nothing is buffered any more.
+    pub fn sync_failed(&self) -> bool {
+        match self.core.state.read().fault {
+            Some(Fault::SyncFailed | Fault::Broken) => true,
+            Some(Fault::Lost) => self.core.backing.lease.is_held(),
+            Some(Fault::WrongLength(_) | Fault::NotRecovered | Fault::Away) | None => false,
+        }
+    }
+
+    /// Whether the file must not be stored: an fdatasync failed, so only opening the file again can tell
+    /// what is stored; a recovery could not be written, and nothing was written since; or the vault is
+    /// locked.
+    pub fn failed(&self) -> bool {
+        match self.core.state.read().fault {
+            Some(Fault::SyncFailed | Fault::NotRecovered | Fault::Broken | Fault::Away | Fault::Lost) => true,
+            Some(Fault::WrongLength(_)) | None => false,
+        }
+    }
+}
