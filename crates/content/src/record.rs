@@ -1,10 +1,13 @@
 //! A file's keys, and the two record sectors, which determine its current version.
 
-use super::bound::Bound;
+use super::{
+    bound::Bound,
+    rules::{Rule, holds},
+};
 use crypto::{kdf::FileKeys, traces};
 use format::{
     layout,
-    record::{KeyId, RECORD},
+    record::{Claim, KeyId, RECORD, Record, Version},
 };
 use std::sync::Arc;
 
@@ -95,6 +98,22 @@ impl Records {
     /// The newest record, if it was written since the file was opened. A sync makes it durable.
     pub(super) fn newest_bound(&self) -> Option<Bound> {
         if self.written { Bound::of(&self.sectors[self.newest]) } else { None }
+    }
+
+    /// Encodes the next record for `write_record`. Its sequence number is used up.
+    pub(super) fn encode_next(
+        &mut self,
+        identity: &FileIdentity,
+        target: Version,
+        claim: Claim,
+    ) -> NewRecord {
+        let sequence = self.sequence + 1;
+        if holds(Rule::BurnSequence) {
+            self.sequence = sequence;
+        }
+        let place = 1 - self.newest;
+        let record = Record { sequence, key: identity.id, target, claim };
+        NewRecord { place, sequence, sector: record.encode(&identity.keys.record) }
     }
 
     /// Called when a dirty or recovery record is in the store.

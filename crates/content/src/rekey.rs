@@ -77,7 +77,7 @@ impl File {
             st.stored.identity = None; // A new salt is drawn with the first record.
             return Ok(true);
         }
-        self.remember_mtime(st)?;
+        st.remember_mtime(&*self.core.backing.store)?;
         let rewrite = rewrites.begin()?;
         let known = (st.stored.tree.size(), st.stored.tree.root());
         // From here on, only the store determines the file's state.
@@ -85,7 +85,7 @@ impl File {
         let made = self.make_new_form(&rewrite, rewrites, identity.id.salt, known, go_on);
         if made.is_ok() {
             put_in_place(&*rewrite.store, &*self.core.backing.store)?;
-            self.restore_mtime(st);
+            st.restore_mtime(&*self.core.backing.store);
         }
         let removed = remove(rewrites, &rewrite);
         self.read_anew(st)?;

@@ -8,7 +8,7 @@ use super::{
     in_flight::InFlight,
     record::{FileIdentity, Records},
     rules::{Rule, holds},
-    tree::EntryTree,
+    tree::{EntryTree, LeafSource},
 };
 use crate::{
     error::{Damage, Error, Result},
@@ -16,17 +16,20 @@ use crate::{
 };
 use format::{
     entry::EPOCH_LIMIT,
+    layout,
     record::{Between, Claim, Version},
     tree::ALL_HOLES,
 };
 use std::{
     collections::{BTreeSet, VecDeque},
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Instant,
 };
+use store::BackingFile;
 
 /// Why a file accepts no writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,6 +220,31 @@ impl State {
         self.is_stored() && self.stored.is_committed() && !self.stored.records.on_disk.may_be_dirty()
     }
 
+    /// Remembers the modification time before the first write to the store changes it.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(super) fn remember_mtime(&mut self, store: &dyn BackingFile) -> Result<()> {
+        if self.times.mtime.is_none() {
+            let (seconds, nanoseconds) = store.mtime()?;
+            self.times.mtime = Some(Time { seconds, nanoseconds });
+        }
+        Ok(())
+    }
+
+    /// Restores the application's modification time on the stored file once all of the content is stored.
+    /// Otherwise, a program that copies stored files and compares only sizes and times, such as rsync,
+    /// would never copy the reself.
+    pub(super) fn restore_mtime(&self, store: &dyn BackingFile) {
+        if self.is_stored()
+            && !self.times.restored_later
+            && let Some(t) = self.times.mtime
+            && let Err(e) = store.set_mtime(t.seconds, t.nanoseconds)
+        {
+            log::debug!("a modification time could not be restored: {e}");
+        }
+    }
+
     /// Makes the last flushed version, which is now durable, the base.
     pub(super) fn advance_base(&mut self) {
         if !self.stored.is_committed() {
@@ -266,6 +294,43 @@ impl Stored {
         Claim::Dirty { base: self.base, between: Between { previous: named.next(), barrier: named.next() } }
     }
 
+    /// Truncates the stored file if it may be longer than the version. Bytes past the end must not count
+    /// when the file grows.
+    pub(super) fn cut_overhang(&mut self, store: &dyn BackingFile) -> Result<()> {
+        if self.overhangs && holds(Rule::CutBeforeGrowth) {
+            let length = layout::stored_size(self.tree.size());
+            if store.len()? > length {
+                store.set_len(length)?;
+            }
+            self.overhangs = false;
+        }
+        Ok(())
+    }
+
+    /// Loads the groups of these chunks, and the one at the old end if a growing file must erase entries
+    /// there. Returns the groups to write.
+    pub(super) fn load_groups(
+        &mut self,
+        source: LeafSource,
+        size: u64,
+        chunks: impl Iterator<Item = u64>,
+    ) -> Result<BTreeSet<u64>> {
+        let tree = &mut self.tree;
+        tree.trim_cache();
+        let mut groups: Vec<u64> = chunks.map(layout::group_of).collect();
+        groups.dedup();
+        let mut groups = BTreeSet::from_iter(groups);
+        tree.load_all(source, groups.iter().copied())?;
+        if size > tree.size() {
+            let last = layout::groups(tree.size()) - 1;
+            tree.load(source, last)?;
+            if tree.is_stale(last) && holds(Rule::EraseWhereGrown) {
+                groups.insert(last);
+            }
+        }
+        Ok(groups)
+    }
+
     /// Allocates a new epoch.
     ///
     /// # Errors
@@ -280,6 +345,28 @@ impl Stored {
         }
         self.last_epoch = epoch;
         Ok(epoch)
+    }
+}
+
+impl Dirty {
+    /// Whether chunks of a range are in flight.
+    pub(super) fn is_in_flight(&self, chunks: &Range<u64>) -> bool {
+        self.in_flight.iter().any(|write| write.touches(chunks))
+    }
+
+    /// Completes the overwrites of a flush that failed half-way. They precede any other write.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(super) fn finish_overwrites(&mut self, store: &dyn BackingFile) -> Result<()> {
+        if !holds(Rule::FinishOverwrites) {
+            self.unfinished.clear();
+        }
+        while let Some(write) = self.unfinished.last() {
+            store.write_at(&write.bytes, write.offset)?;
+            self.unfinished.pop();
+        }
+        Ok(())
     }
 }
 

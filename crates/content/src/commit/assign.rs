@@ -41,11 +41,11 @@ impl File {
         let identity = &*write.identity;
         let size = write.size.max(st.stored.tree.size());
         if size > st.stored.tree.size() {
-            self.cut_overhang(st)?;
+            st.stored.cut_overhang(&*self.core.backing.store)?;
         }
         let (data, holes) = (data_slots(write, batches), hole_slots(identity, write));
         let chunks = data.iter().chain(&holes).map(|(index, _)| *index);
-        let mut groups = self.load_groups(st, identity, size, chunks)?;
+        let mut groups = st.stored.load_groups(self.core.backing.source(identity), size, chunks)?;
         groups.extend(self.spoiled_groups(st)?);
 
         let source = self.core.backing.source(identity);
@@ -60,7 +60,7 @@ impl File {
         st.stored.tree.update(source, &groups)?;
         let target = Version { epoch: write.epoch, size, root: st.stored.tree.root() };
         let claim = st.stored.over_base(write.epoch, previous);
-        let record = self.encode_record(st, identity, target, claim);
+        let record = st.stored.records.encode_next(identity, target, claim);
 
         // Needed even in relaxed mode until a durable record names the base. Under an older record,
         // recovery would end the file at an overwritten chunk.
@@ -96,44 +96,6 @@ impl File {
             self.core.backing.store.set_len(0)?;
         }
         Ok(())
-    }
-
-    /// Truncates the stored file if it may be longer than the version. Bytes past the end must not count
-    /// when the file grows.
-    pub(crate) fn cut_overhang(&self, st: &mut State) -> Result<()> {
-        if st.stored.overhangs && holds(Rule::CutBeforeGrowth) {
-            let length = layout::stored_size(st.stored.tree.size());
-            if self.core.backing.store.len()? > length {
-                self.core.backing.store.set_len(length)?;
-            }
-            st.stored.overhangs = false;
-        }
-        Ok(())
-    }
-
-    /// Loads the groups of these chunks, and the one at the old end if a growing file must erase entries
-    /// there. Returns the groups to write.
-    pub(crate) fn load_groups(
-        &self,
-        st: &mut State,
-        identity: &FileIdentity,
-        size: u64,
-        chunks: impl Iterator<Item = u64>,
-    ) -> Result<BTreeSet<u64>> {
-        let (source, tree) = (self.core.backing.source(identity), &mut st.stored.tree);
-        tree.trim_cache();
-        let mut groups: Vec<u64> = chunks.map(layout::group_of).collect();
-        groups.dedup();
-        let mut groups = BTreeSet::from_iter(groups);
-        tree.load_all(source, groups.iter().copied())?;
-        if size > tree.size() {
-            let last = layout::groups(tree.size()) - 1;
-            tree.load(source, last)?;
-            if tree.is_stale(last) && holds(Rule::EraseWhereGrown) {
-                groups.insert(last);
-            }
-        }
-        Ok(groups)
     }
 
     /// The groups that contain leftovers of a failed flush. Only these are written again, because a full

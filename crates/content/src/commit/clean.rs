@@ -32,13 +32,13 @@ impl File {
     fn flush_with_nodes(&self, st: &mut State) -> Result<()> {
         self.begin_change(st)?;
         self.flush_all(st)?;
-        self.finish_overwrites(st)?;
+        st.dirty.finish_overwrites(&*self.core.backing.store)?;
         if st.stored.records.on_disk.may_be_dirty() && holds(Rule::NodesBeforeClean) {
             let nodes = st.stored.tree.unsaved_nodes();
             let written =
                 nodes.iter().try_for_each(|(offset, page)| self.core.backing.store.write_at(page, *offset));
             if !nodes.is_empty() {
-                self.restore_mtime(st); // Even a failed write changes the time.
+                st.restore_mtime(&*self.core.backing.store); // Even a failed write changes the time.
             }
             written?;
         }
@@ -55,7 +55,7 @@ impl File {
         let settled = self.settle_at_once(st);
         st.times.restored_later = false;
         if settled.is_err() {
-            self.restore_mtime(st);
+            st.restore_mtime(&*self.core.backing.store);
         }
         settled?;
         if st.stored.records.on_disk.may_be_dirty() {
@@ -115,7 +115,7 @@ impl File {
         st.advance_base();
         let exact = self.make_exact(&mut st, length);
         st.times.changes += 1; // Voids a concurrent cleaning, whose sync did not cover this.
-        self.restore_mtime(&st);
+        st.restore_mtime(&*self.core.backing.store);
         exact.map(|()| true)
     }
 
@@ -176,8 +176,8 @@ impl File {
     pub(crate) fn write_clean_record(&self, st: &mut State) -> Result<()> {
         let Some(identity) = st.stored.identity.clone() else { return Ok(()) };
         let base = st.stored.base;
-        let record = self.encode_record(st, &identity, base, Claim::Clean);
-        self.remember_mtime(st)?;
+        let record = st.stored.records.encode_next(&identity, base, Claim::Clean);
+        st.remember_mtime(&*self.core.backing.store)?;
         st.stored.records.on_disk = OnDisk::DirtyOrClean;
         let written = if holds(Rule::CleanTwice) {
             // With no dirty record in the other sector, nobody can make recovery choose again.
@@ -185,7 +185,7 @@ impl File {
         } else {
             self.core.backing.store.write_at(&record.sector, record.offset())
         };
-        self.restore_mtime(st);
+        st.restore_mtime(&*self.core.backing.store);
         written?;
         st.stored.records.accept_twice(record, OnDisk::Clean);
         st.stored.base_is_recorded = true;

@@ -23,11 +23,11 @@ impl File {
     /// The store's, before the truncation is durable; nothing was truncated then.
     pub(crate) fn cut_flushed(&self, st: &mut State, size: u64) -> Result<()> {
         // T1
-        self.remember_mtime(st)?;
+        st.remember_mtime(&*self.core.backing.store)?;
         if st.stored.leftover.is_some() {
             self.flush_record(st)?;
         }
-        self.finish_overwrites(st)?;
+        st.dirty.finish_overwrites(&*self.core.backing.store)?;
         let identity = self.identity_or_new(st)?;
         // After truncation to nothing, no older version is needed, so the last one need not be durable
         // first.
@@ -46,14 +46,14 @@ impl File {
         st.stored.tree.begin(epoch);
         if let Err(e) = self.write_cut(st, &identity, size, previous, shortened) {
             st.stored.undo([layout::groups(size) - 1]);
-            self.restore_mtime(st);
+            st.restore_mtime(&*self.core.backing.store);
             return Err(e);
         }
         st.advance_base();
         st.times.note_change();
         // T4
         let cut = self.core.backing.store.set_len(layout::stored_size(size));
-        self.restore_mtime(st);
+        st.restore_mtime(&*self.core.backing.store);
         if let Err(e) = cut {
             if !holds(Rule::CutHasHappened) {
                 return Err(e.into());
@@ -80,7 +80,7 @@ impl File {
         st.stored.tree.shrink(self.core.backing.source(identity), size)?;
         let target = Version { epoch, size, root: st.stored.tree.root() };
         let claim = st.stored.over_base(epoch, previous);
-        let record = self.encode_record(st, identity, target, claim);
+        let record = st.stored.records.encode_next(identity, target, claim);
         // T3
         self.write_record(st, record)?;
         if let Some((index, _)) = shortened {

@@ -26,7 +26,7 @@ impl File {
     /// The store's.
     pub(crate) fn commit_with(&self, st: &mut State, sync: SyncKind) -> Result<()> {
         self.complete_all(st);
-        self.finish_overwrites(st)?;
+        st.dirty.finish_overwrites(&*self.core.backing.store)?;
         // C1
         if holds(Rule::SyncBeforeBase) {
             self.sync_store_as(st, sync)?;
@@ -58,13 +58,13 @@ impl File {
         let base = st.stored.base;
         let target = Version { epoch: st.stored.next_epoch()?, ..base };
         let claim = st.stored.over_base(target.epoch, base);
-        let record = self.encode_record(st, &identity, target, claim);
+        let record = st.stored.records.encode_next(&identity, target, claim);
         if !holds(Rule::BaseRecordTwice) {
             return self.write_record(st, record);
         }
-        self.remember_mtime(st)?;
+        st.remember_mtime(&*self.core.backing.store)?;
         let written = self.core.backing.store.write_at([record.sector; 2].as_flattened(), 0);
-        self.restore_mtime(st);
+        st.restore_mtime(&*self.core.backing.store);
         written?;
         st.stored.records.accept_twice(record, OnDisk::Dirty);
         st.stored.base_is_recorded = true;

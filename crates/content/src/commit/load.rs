@@ -62,10 +62,10 @@ impl File {
     pub(crate) fn prepare_to_load(&self, st: &mut State, changed: &Changed) -> Result<bool> {
         let planned = st.planned_size();
         self.begin_change(st)?;
-        self.finish_overwrites(st)?;
-        self.remember_mtime(st)?;
+        st.dirty.finish_overwrites(&*self.core.backing.store)?;
+        st.remember_mtime(&*self.core.backing.store)?;
         let identity = self.identity_or_new(st)?;
-        self.load_groups(st, &identity, st.stored.tree.size(), changed.all())?;
+        st.stored.load_groups(self.core.backing.source(&identity), st.stored.tree.size(), changed.all())?;
         self.commit_if_rewritten(st, changed)?;
         Ok(st.planned_size() >= planned)
     }

@@ -120,21 +120,16 @@ impl File {
         self.complete_until(st, 0);
     }
 
-    /// Whether chunks of a range are in flight.
-    pub(super) fn is_in_flight(st: &State, chunks: &Range<u64>) -> bool {
-        st.dirty.in_flight.iter().any(|write| write.touches(chunks))
-    }
-
     /// Completes all writes if any of them has chunks of a range that is about to be read.
     pub(super) fn complete_to_read(&self, st: &mut State, chunks: &Range<u64>) {
-        if File::is_in_flight(st, chunks) && holds(Rule::CompleteBeforeReading) {
+        if st.dirty.is_in_flight(chunks) && holds(Rule::CompleteBeforeReading) {
             self.complete_all(st);
         }
     }
 
     /// Completes all writes if any of them has chunks of a range that is about to be changed in part.
     pub(super) fn complete_to_change(&self, st: &mut State, chunks: &Range<u64>) {
-        if File::is_in_flight(st, chunks) && holds(Rule::CompleteBeforeChanging) {
+        if st.dirty.is_in_flight(chunks) && holds(Rule::CompleteBeforeChanging) {
             self.complete_all(st);
         }
     }

@@ -6,10 +6,9 @@ use crate::{
     record::{FileIdentity, NewRecord},
     rules::{Rule, holds},
     state::{Fault, State, wrong_length},
-    time::Time,
 };
 use crypto::random;
-use format::record::{Claim, Record, Version};
+use format::record::Version;
 use std::sync::Arc;
 
 /// Scope of a sync.
@@ -61,52 +60,9 @@ impl File {
         }
     }
 
-    /// Remembers the modification time before the first write to the store changes it.
-    ///
-    /// # Errors
-    /// The store's.
-    pub(crate) fn remember_mtime(&self, st: &mut State) -> Result<()> {
-        if st.times.mtime.is_none() {
-            let (seconds, nanoseconds) = self.core.backing.store.mtime()?;
-            st.times.mtime = Some(Time { seconds, nanoseconds });
-        }
-        Ok(())
-    }
-
-    /// Restores the application's modification time on the stored file once all of the content is stored.
-    /// Otherwise, a program that copies stored files and compares only sizes and times, such as rsync,
-    /// would never copy the rest.
-    pub(crate) fn restore_mtime(&self, st: &State) {
-        if st.is_stored()
-            && !st.times.restored_later
-            && let Some(t) = st.times.mtime
-            && let Err(e) = self.core.backing.store.set_mtime(t.seconds, t.nanoseconds)
-        {
-            log::debug!("a modification time could not be restored: {e}");
-        }
-    }
-
-    /// Encodes the next record for `write_record`. Its sequence number is used up.
-    pub(crate) fn encode_record(
-        &self,
-        st: &mut State,
-        identity: &FileIdentity,
-        target: Version,
-        claim: Claim,
-    ) -> NewRecord {
-        let records = &mut st.stored.records;
-        let sequence = records.sequence + 1;
-        if holds(Rule::BurnSequence) {
-            records.sequence = sequence;
-        }
-        let place = 1 - records.newest;
-        let record = Record { sequence, key: identity.id, target, claim };
-        NewRecord { place, sequence, sector: record.encode(&identity.keys.record) }
-    }
-
     /// Writes a dirty or recovery record by itself.
     pub(crate) fn write_record(&self, st: &mut State, record: NewRecord) -> Result<()> {
-        self.remember_mtime(st)?;
+        st.remember_mtime(&*self.core.backing.store)?;
         self.core.backing.store.write_at(&record.sector, record.offset())?;
         st.stored.records.accept(record);
         st.stored.base_is_recorded = true;
@@ -120,7 +76,7 @@ impl File {
             let epoch = st.stored.next_epoch()?;
             let target = Version { epoch, ..st.stored.base };
             let claim = st.stored.over_base(epoch, st.stored.base);
-            let record = self.encode_record(st, identity, target, claim);
+            let record = st.stored.records.encode_next(identity, target, claim);
             self.write_record(st, record)?;
             if holds(Rule::DirtyRecordFirst) {
                 self.sync_store(st)?;

@@ -26,7 +26,7 @@ impl File {
         };
         drop(share);
         let Err(error) = self.settle_outcome(st, write, outcome, &batches) else { return Ok(()) };
-        self.restore_mtime(st);
+        st.restore_mtime(&*self.core.backing.store);
         st.dirty.write_failed = true;
         give_back(st, &batches);
         for behind in std::mem::take(&mut st.dirty.in_flight) {
@@ -82,22 +82,7 @@ impl File {
         for index in &write.holes {
             st.dirty.buffer.forget_hole(*index);
         }
-        self.restore_mtime(st);
-    }
-
-    /// Completes the overwrites of a flush that failed half-way. They precede any other write.
-    ///
-    /// # Errors
-    /// The store's.
-    pub(crate) fn finish_overwrites(&self, st: &mut State) -> Result<()> {
-        if !holds(Rule::FinishOverwrites) {
-            st.dirty.unfinished.clear();
-        }
-        while let Some(write) = st.dirty.unfinished.last() {
-            self.core.backing.store.write_at(&write.bytes, write.offset)?;
-            st.dirty.unfinished.pop();
-        }
-        Ok(())
+        st.restore_mtime(&*self.core.backing.store);
     }
 }
 

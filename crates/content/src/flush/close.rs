@@ -54,7 +54,7 @@ impl File {
         let Some(identity) = st.stored.identity.clone() else { return Ok(false) };
         let size = st.stored.tree.size();
         let is_stored = |index: &u64| layout::group_of(*index) < layout::groups(size);
-        self.load_groups(st, &identity, size, changed.all().filter(is_stored))?;
+        st.stored.load_groups(self.core.backing.source(&identity), size, changed.all().filter(is_stored))?;
         Ok(true)
     }
 
@@ -65,12 +65,12 @@ impl File {
         if places.is_empty() || places.len() > MOST_PLACES {
             return Ok(places.is_empty());
         }
-        self.remember_mtime(st)?;
+        st.remember_mtime(&*self.core.backing.store)?;
         // If the store reserves nothing, a flush reports the reason.
         let kept = places
             .iter()
             .all(|place| self.core.backing.store.reserve(place.start, place.end - place.start).is_ok());
-        self.restore_mtime(st);
+        st.restore_mtime(&*self.core.backing.store);
         Ok(kept)
     }
 }

@@ -102,7 +102,7 @@ impl File {
         let singles = st.dirty.buffer.single(0..bound);
         let memory = self.core.backing.context.router.buffers.usage();
         let room = memory.in_use + 2 * singles.len() * CHUNK <= memory.bound / 2;
-        let again = || singles.iter().any(|index| File::is_in_flight(st, &(*index..*index + 1)));
+        let again = || singles.iter().any(|index| st.dirty.is_in_flight(&(*index..*index + 1)));
         room && growing_end(st).is_none() && !(again() && holds(Rule::ApartInEpoch))
     }
 }

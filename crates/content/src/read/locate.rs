@@ -82,13 +82,13 @@ pub(super) fn slot_to_open(st: &State, index: u64, entry: &Entry) -> Result<Opti
 /// of them is in flight.
 pub(super) fn is_at_hand(st: &State, chunks: &ChunkRange) -> bool {
     missing_groups(st, chunks).is_none()
-        && !(File::is_in_flight(st, chunks) && holds(Rule::CompleteBeforeReading))
+        && !(st.dirty.is_in_flight(chunks) && holds(Rule::CompleteBeforeReading))
 }
 
 /// The groups of a short range, if one of them is not loaded and nothing else prevents the read.
 fn few_to_load(st: &State, chunks: &ChunkRange) -> Option<Range<u64>> {
     let is_short = chunks.end - chunks.start < LONG;
-    missing_groups(st, chunks).filter(|_| is_short && !File::is_in_flight(st, chunks))
+    missing_groups(st, chunks).filter(|_| is_short && !st.dirty.is_in_flight(chunks))
 }
 
 /// The groups of these chunks, if one of them is not loaded.

@@ -191,7 +191,7 @@ impl File {
     /// Writes a clean record to the other sector, too, where a power cut left an older one.
     fn repeat_clean_record(&self, st: &mut State) -> Result<()> {
         let sectors = [st.stored.records.sectors[st.stored.records.newest]; 2];
-        self.remember_mtime(st)?;
+        st.remember_mtime(&*self.core.backing.store)?;
         match self.core.backing.store.write_at(sectors.as_flattened(), 0) {
             Ok(()) => {
                 st.stored.records.sectors = sectors;
@@ -199,7 +199,7 @@ impl File {
             }
             Err(e) => log::debug!("a clean record could not be repeated: {e}"),
         }
-        self.restore_mtime(st);
+        st.restore_mtime(&*self.core.backing.store);
         Ok(())
     }
 

@@ -70,7 +70,7 @@ impl File {
         let unreadable =
             if holds(Rule::NameUnreadable) { recovered.unreadable().to_vec() } else { Vec::new() };
         let recovery = Recovery { base: recovered.base(), limit: recovered.limit(), unreadable };
-        let record = self.encode_record(st, identity, st.stored.base, Claim::Recovery(recovery));
+        let record = st.stored.records.encode_next(identity, st.stored.base, Claim::Recovery(recovery));
         self.write_record(st, record)
     }
 

@@ -19,7 +19,7 @@ impl File {
         self.renew(&mut st)?;
         self.complete_all(&mut st);
         self.begin_change(&mut st)?;
-        self.remember_mtime(&mut st)?;
+        st.remember_mtime(&*self.core.backing.store)?;
         let first = layout::chunk_offset(offset / layout::CHUNK);
         // The entries of the first chunk are before it, perhaps with other chunks between.
         let entries = layout::entries_offset(layout::group_of(offset / layout::CHUNK));
@@ -31,7 +31,7 @@ impl File {
             self.take(&mut st, end..end, |st| self.grow(st, end))?;
             st.times.note_write();
         }
-        self.restore_mtime(&st);
+        st.restore_mtime(&*self.core.backing.store);
         Ok(())
     }
 

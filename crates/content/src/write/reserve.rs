@@ -34,9 +34,9 @@ impl File {
         }
         if st.stored.overhangs {
             self.complete_all(st);
-            self.cut_overhang(st)?;
+            st.stored.cut_overhang(&*self.core.backing.store)?;
         }
-        self.remember_mtime(st)?;
+        st.remember_mtime(&*self.core.backing.store)?;
         for place in places(st, bytes) {
             // A failed call may have reserved part of it.
             st.dirty.reserved = st.dirty.reserved.max(place.end);
@@ -48,7 +48,7 @@ impl File {
                     if let Err(e) = self.flush_all(st) {
                         log::debug!("a flush on a full store: {e}");
                     }
-                    self.restore_mtime(st);
+                    st.restore_mtime(&*self.core.backing.store);
                     return Err(e.into());
                 }
             }
@@ -86,7 +86,7 @@ impl File {
         if let Err(e) = self.core.backing.store.len().and_then(|len| self.core.backing.store.set_len(len)) {
             log::debug!("reserved space could not be given back: {e}");
         }
-        self.restore_mtime(st);
+        st.restore_mtime(&*self.core.backing.store);
     }
 }
 
