@@ -298,7 +298,7 @@ impl File {
         let mut found = State::never_committed(&self.core.backing.context);
         self.load(&mut found, stored, &header)?;
         if found.stored.records.written {
-            self.sync_store(&mut found)?; // Other machines must find this recovery.
+            self.records().sync_store(&mut found)?; // Other machines must find this recovery.
         }
         *st = found;
         Ok(())

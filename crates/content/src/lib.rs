@@ -51,6 +51,7 @@ mod lost;
 mod read;
 mod rebuild;
 mod record;
+mod record_writer;
 mod recover;
 mod rekey;
 mod rewrites;

@@ -4,11 +4,10 @@ use crate::{
     bound::Bound,
     error::Result,
     file::File,
-    record::OnDisk,
     rules::{Rule, holds},
     state::State,
 };
-use format::{layout, record::Claim};
+use format::layout;
 
 /// A step of one file towards a clean record. It is void if the file has changed since.
 #[derive(Debug, Clone, Copy)]
@@ -59,21 +58,21 @@ impl File {
         }
         settled?;
         if st.stored.records.on_disk.may_be_dirty() {
-            self.write_clean_record(st)?;
+            self.records().write_clean_record(st)?;
         }
-        self.sync_store(st)
+        self.records().sync_store(st)
     }
 
     /// C4 and C5 of `clean_at_once`.
     fn settle_at_once(&self, st: &mut State) -> Result<()> {
         self.flush_with_nodes(st)?;
         if st.stored.records.on_disk.may_be_dirty() {
-            self.sync_store(st)?;
+            self.records().sync_store(st)?;
             st.advance_base();
             let length = layout::stored_size(st.stored.tree.size());
             if !st.stored.tree.is_canonical() || self.core.backing.store.len()? != length {
                 self.make_exact(st, length)?;
-                self.sync_store(st)?;
+                self.records().sync_store(st)?;
             }
         }
         Ok(())
@@ -90,7 +89,7 @@ impl File {
         if holds(Rule::CompleteBeforeSync) {
             self.complete_all(&mut st);
         }
-        if holds(Rule::SyncBeforeClean) { self.sync_store(&mut st) } else { Ok(()) }
+        if holds(Rule::SyncBeforeClean) { self.records().sync_store(&mut st) } else { Ok(()) }
     }
 
     /// C5, after a sync: makes the version the base and erases older slots. The caller then syncs again.
@@ -109,7 +108,7 @@ impl File {
         let length = layout::stored_size(st.stored.tree.size());
         if st.stored.tree.is_canonical() && self.core.backing.store.len()? == length {
             st.advance_base();
-            self.write_clean_record(&mut st)?;
+            self.records().write_clean_record(&mut st)?;
             return Ok(false);
         }
         st.advance_base();
@@ -139,7 +138,7 @@ impl File {
         let settled = CleanStep { changes: step.changes + 1, ..step };
         if !is_void(&st, settled) && st.fault.is_none() && st.stored.is_committed() {
             (self.core.backing.context.guard)()?;
-            self.write_clean_record(&mut st)?;
+            self.records().write_clean_record(&mut st)?;
         }
         Ok(())
     }
@@ -166,31 +165,6 @@ impl File {
             }
             tree.note_written(group);
         }
-        Ok(())
-    }
-
-    /// Writes the clean record to both sectors. Everything else must be durable.
-    ///
-    /// # Errors
-    /// The store's.
-    pub(crate) fn write_clean_record(&self, st: &mut State) -> Result<()> {
-        let Some(identity) = st.stored.identity.clone() else { return Ok(()) };
-        let base = st.stored.base;
-        let record = st.stored.records.encode_next(&identity, base, Claim::Clean);
-        st.remember_mtime(&*self.core.backing.store)?;
-        st.stored.records.on_disk = OnDisk::DirtyOrClean;
-        let written = if holds(Rule::CleanTwice) {
-            // With no dirty record in the other sector, nobody can make recovery choose again.
-            self.core.backing.store.write_at(&[record.sector; 2].concat(), 0)
-        } else {
-            self.core.backing.store.write_at(&record.sector, record.offset())
-        };
-        st.restore_mtime(&*self.core.backing.store);
-        written?;
-        st.stored.records.accept_twice(record, OnDisk::Clean);
-        st.stored.base_is_recorded = true;
-        st.stored.overhangs = false;
-        st.stored.tree.set_clean();
         Ok(())
     }
 }

@@ -28,7 +28,7 @@ impl File {
             self.flush_record(st)?;
         }
         st.dirty.finish_overwrites(&*self.core.backing.store)?;
-        let identity = self.identity_or_new(st)?;
+        let identity = self.records().identity_or_new(st)?;
         // After truncation to nothing, no older version is needed, so the last one need not be durable
         // first.
         if !st.stored.is_committed() && size > 0 && holds(Rule::CommitBeforeCut) {
@@ -39,7 +39,7 @@ impl File {
         st.stored.tree.load(self.core.backing.source(&identity), layout::groups(size) - 1)?;
         let shortened = self.shortened_slot(st, size)?.filter(|_| holds(Rule::RetagAtCut));
         let epoch = match shortened {
-            Some(_) => self.begin_epoch(st, &identity)?,
+            Some(_) => self.records().begin_epoch(st, &identity)?,
             None => st.stored.next_epoch()?, // No slot is written; the record itself comes first.
         };
         let previous = st.stored.flushed();
@@ -82,7 +82,7 @@ impl File {
         let claim = st.stored.over_base(epoch, previous);
         let record = st.stored.records.encode_next(identity, target, claim);
         // T3
-        self.write_record(st, record)?;
+        self.records().write_record(st, record)?;
         if let Some((index, _)) = shortened {
             // Write this entry alone: the base needs those past the new end until the truncation is
             // durable.
@@ -95,7 +95,7 @@ impl File {
                 .write_at(&bytes, group + (layout::place_in_group(index) * ENTRY) as u64)?;
         }
         if holds(Rule::SyncBeforeCut) {
-            self.sync_store(st)?;
+            self.records().sync_store(st)?;
         }
         st.stored.tree.keep();
         Ok(())

@@ -1,10 +1,10 @@
 //! Commit: makes the flushed version durable and the new base.
 
 use crate::{
-    commit::SyncKind,
     error::Result,
     file::File,
     record::OnDisk,
+    record_writer::SyncKind,
     rules::{Rule, holds},
     state::State,
 };
@@ -29,7 +29,7 @@ impl File {
         st.dirty.finish_overwrites(&*self.core.backing.store)?;
         // C1
         if holds(Rule::SyncBeforeBase) {
-            self.sync_store_as(st, sync)?;
+            self.records().sync_store_as(st, sync)?;
         }
         // C2
         st.advance_base();
@@ -60,7 +60,7 @@ impl File {
         let claim = st.stored.over_base(target.epoch, base);
         let record = st.stored.records.encode_next(&identity, target, claim);
         if !holds(Rule::BaseRecordTwice) {
-            return self.write_record(st, record);
+            return self.records().write_record(st, record);
         }
         st.remember_mtime(&*self.core.backing.store)?;
         let written = self.core.backing.store.write_at([record.sector; 2].as_flattened(), 0);

@@ -23,7 +23,6 @@ mod clean;
 mod cut;
 mod durable;
 mod load;
-mod records;
 mod seal;
 mod settle;
 mod store;
@@ -35,17 +34,43 @@ use super::{
     rules::{Rule, holds},
     state::State,
 };
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    state::{Fault, wrong_length},
+};
 use std::{ops::Range, sync::Arc};
 
 pub use clean::CleanStep;
 pub(super) use load::Changed;
-pub(super) use records::SyncKind;
 
 /// Maximum writes of a file in flight: one is stored while the next is sealed.
 pub(super) const MOST_IN_FLIGHT: usize = 3;
 
 impl File {
+    /// Begins a change of the file: assigns a new content id, and writes a recovery that could not be
+    /// written earlier.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn begin_change(&self, st: &mut State) -> Result<()> {
+        if self.core.backing.context.read_only {
+            return Err(Error::ReadOnly);
+        }
+        (self.core.backing.context.guard)()?;
+        if self.core.backing.lacks_lease() {
+            return Err(Error::os(libc::EAGAIN)); // Unreachable: the caller holds the lease.
+        }
+        st.times.bump_content_version();
+        match st.fault {
+            None => Ok(()),
+            Some(Fault::SyncFailed) if !holds(Rule::StopAfterFailedSync) => Ok(()),
+            Some(Fault::SyncFailed | Fault::Broken | Fault::Away | Fault::Lost) => Err(Error::os(libc::EIO)),
+            Some(Fault::WrongLength(_)) => Err(wrong_length()),
+            // Nothing was written meanwhile, so the stored file still tells everything.
+            Some(Fault::NotRecovered) => self.finish_recovery(st),
+        }
+    }
+
     /// Starts a write in the background. If too many are in flight, completes the first one.
     pub(super) fn start(self: &Arc<Self>, st: &mut State, write: InFlight) {
         let write = Arc::new(write);

@@ -2,13 +2,14 @@
 
 use super::{
     bound::Bound,
-    commit::SyncKind,
     context::Context,
     error::{Error, Result},
     file_core::FileCore,
     lease_keeper::LeaseTurns,
     read::Ahead,
     record::OnDisk,
+    record_writer::RecordWriter,
+    record_writer::SyncKind,
     recover::Header,
     rekey,
     rules::{Rule, holds},
@@ -68,6 +69,10 @@ impl File {
         let threads = if router.opens_in_place() { router.threads() } else { usize::MAX };
         let ahead = Mutex::new(Ahead::new(context.ahead.clone(), context.budget.ahead, threads));
         File { core: FileCore::new(store, context), ahead, turns: LeaseTurns::default() }
+    }
+
+    pub(super) fn records(&self) -> RecordWriter<'_> {
+        RecordWriter::of(&self.core.backing)
     }
 
     /// Whether the file was never committed although the stored file is not empty.

@@ -1,14 +1,14 @@
-//! Shared by the ways of writing: keys, records, epochs, syncs and the modification time.
+//! Writes records, and what belongs to them: the keys, epochs, and syncs of the store.
 
 use crate::{
+    backing::Backing,
     error::{Error, Result},
-    file::File,
-    record::{FileIdentity, NewRecord},
+    record::{FileIdentity, NewRecord, OnDisk},
     rules::{Rule, holds},
-    state::{Fault, State, wrong_length},
+    state::{Fault, State},
 };
 use crypto::random;
-use format::record::Version;
+use format::record::{Claim, Version};
 use std::sync::Arc;
 
 /// Scope of a sync.
@@ -20,7 +20,17 @@ pub(crate) enum SyncKind {
     Whole,
 }
 
-impl File {
+/// Writes records, and what must be durable before them.
+#[derive(Clone, Copy)]
+pub(crate) struct RecordWriter<'a> {
+    backing: &'a Backing,
+}
+
+impl<'a> RecordWriter<'a> {
+    pub(crate) fn of(backing: &'a Backing) -> Self {
+        RecordWriter { backing }
+    }
+
     /// The file's salt and keys, generated before the first write.
     ///
     /// # Errors
@@ -31,39 +41,15 @@ impl File {
         }
         let mut salt = [0; 32];
         random::fill(&mut salt)?;
-        let keys = &self.core.backing.context.keys;
+        let keys = &self.backing.context.keys;
         let identity = st.stored.identity.insert(FileIdentity::new(|| keys.of_new(salt)));
         Ok(identity.clone())
     }
 
-    /// Begins a change of the file: assigns a new content id, and writes a recovery that could not be
-    /// written earlier.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub(crate) fn begin_change(&self, st: &mut State) -> Result<()> {
-        if self.core.backing.context.read_only {
-            return Err(Error::ReadOnly);
-        }
-        (self.core.backing.context.guard)()?;
-        if self.core.backing.lacks_lease() {
-            return Err(Error::os(libc::EAGAIN)); // Unreachable: the caller holds the lease.
-        }
-        st.times.bump_content_version();
-        match st.fault {
-            None => Ok(()),
-            Some(Fault::SyncFailed) if !holds(Rule::StopAfterFailedSync) => Ok(()),
-            Some(Fault::SyncFailed | Fault::Broken | Fault::Away | Fault::Lost) => Err(Error::os(libc::EIO)),
-            Some(Fault::WrongLength(_)) => Err(wrong_length()),
-            // Nothing was written meanwhile, so the stored file still tells everything.
-            Some(Fault::NotRecovered) => self.finish_recovery(st),
-        }
-    }
-
     /// Writes a dirty or recovery record by itself.
     pub(crate) fn write_record(&self, st: &mut State, record: NewRecord) -> Result<()> {
-        st.remember_mtime(&*self.core.backing.store)?;
-        self.core.backing.store.write_at(&record.sector, record.offset())?;
+        st.remember_mtime(&*self.backing.store)?;
+        self.backing.store.write_at(&record.sector, record.offset())?;
         st.stored.records.accept(record);
         st.stored.base_is_recorded = true;
         Ok(())
@@ -102,11 +88,36 @@ impl File {
             return Err(Error::os(libc::EIO));
         }
         let synced = match what {
-            SyncKind::Content => self.core.backing.store.sync_data(),
-            SyncKind::Whole => self.core.backing.store.sync_whole(),
+            SyncKind::Content => self.backing.store.sync_data(),
+            SyncKind::Whole => self.backing.store.sync_whole(),
         };
         synced.inspect_err(|_| st.fault = Some(Fault::SyncFailed))?;
         st.stored.durable = st.stored.records.newest_bound();
+        Ok(())
+    }
+
+    /// Writes the clean record to both sectors. Everything else must be durable.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn write_clean_record(&self, st: &mut State) -> Result<()> {
+        let Some(identity) = st.stored.identity.clone() else { return Ok(()) };
+        let base = st.stored.base;
+        let record = st.stored.records.encode_next(&identity, base, Claim::Clean);
+        st.remember_mtime(&*self.backing.store)?;
+        st.stored.records.on_disk = OnDisk::DirtyOrClean;
+        let written = if holds(Rule::CleanTwice) {
+            // With no dirty record in the other sector, nobody can make recovery choose again.
+            self.backing.store.write_at(&[record.sector; 2].concat(), 0)
+        } else {
+            self.backing.store.write_at(&record.sector, record.offset())
+        };
+        st.restore_mtime(&*self.backing.store);
+        written?;
+        st.stored.records.accept_twice(record, OnDisk::Clean);
+        st.stored.base_is_recorded = true;
+        st.stored.overhangs = false;
+        st.stored.tree.set_clean();
         Ok(())
     }
 }
