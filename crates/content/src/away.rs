@@ -35,7 +35,7 @@ impl File {
         let mut times = std::mem::replace(&mut *st, State::never_committed(&self.core.backing.context)).times;
         let loaded = self.core.backing.store.len().map_err(Into::into).and_then(|stored| {
             let header = Header::read(&*self.core.backing.store)?;
-            self.load(&mut st, stored, &header)
+            self.recovery().load(&mut st, stored, &header)
         });
         let loaded =
             loaded.and_then(|()| match st.stored.tree.size() == size && st.stored.tree.root() == root {

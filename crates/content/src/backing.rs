@@ -22,6 +22,10 @@ pub(super) struct Backing {
 }
 
 impl Backing {
+    pub(super) fn new(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Self {
+        Backing { context, store, lease: Lease::default() }
+    }
+
     /// Store and keys from which the file's tree is loaded and verified.
     pub(super) fn source<'a>(&'a self, identity: &'a FileIdentity) -> LeafSource<'a> {
         LeafSource { store: &*self.store, keys: &identity.keys }

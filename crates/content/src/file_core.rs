@@ -1,6 +1,6 @@
 //! The part of an open file that background threads share with it.
 
-use super::{backing::Backing, context::Context, lease::Lease, lock::StateLock, state::State};
+use super::{backing::Backing, context::Context, lock::StateLock, state::State};
 use std::sync::Arc;
 use store::BackingFile;
 
@@ -14,7 +14,7 @@ impl FileCore {
     /// A file that was never committed.
     pub(super) fn new(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Arc<Self> {
         let state = StateLock::new(State::never_committed(&context));
-        Arc::new(FileCore { backing: Backing { context, store, lease: Lease::default() }, state })
+        Arc::new(FileCore { backing: Backing::new(store, context), state })
     }
 }
 

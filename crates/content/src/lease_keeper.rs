@@ -93,8 +93,9 @@ impl File {
             let known = if holds(LeaseRule::LookUnderLease) { self.take_in(&mut st) } else { Ok(()) };
             // If the recovery cannot be written, no change is possible. Leave the lease to others.
             let unfinished = |st: &State| st.fault == Some(Fault::NotRecovered);
-            let recovered =
-                known.and_then(|()| if unfinished(&st) { self.finish_recovery(&mut st) } else { Ok(()) });
+            let recovered = known.and_then(|()| {
+                if unfinished(&st) { self.recovery().finish_recovery(&mut st) } else { Ok(()) }
+            });
             match recovered {
                 Ok(()) => {
                     turn.since = Some(Instant::now());
@@ -169,7 +170,7 @@ impl File {
         }
         self.core.backing.store.drop_cached(0);
         let mut found = State::never_committed(&self.core.backing.context);
-        match self.load_header(&mut found, stored, &header) {
+        match self.recovery().load_header(&mut found, stored, &header) {
             Ok(()) if found.fault.is_none() && found.is_clean() => *st = found,
             // Also reached if the read met a writer half-way.
             Ok(()) | Err(Error::Damaged(_)) => return Ok(false),
@@ -296,7 +297,7 @@ impl File {
             return Ok(());
         }
         let mut found = State::never_committed(&self.core.backing.context);
-        self.load(&mut found, stored, &header)?;
+        self.recovery().load(&mut found, stored, &header)?;
         if found.stored.records.written {
             self.records().sync_store(&mut found)?; // Other machines must find this recovery.
         }

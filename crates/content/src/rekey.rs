@@ -118,7 +118,11 @@ impl File {
         let old = Arc::new(File::over(self.core.backing.store.clone(), self.core.backing.context.clone()));
         {
             let mut st = old.core.state.write();
-            old.load(&mut st, self.core.backing.store.len()?, &Header::read(&*self.core.backing.store)?)?;
+            old.recovery().load(
+                &mut st,
+                self.core.backing.store.len()?,
+                &Header::read(&*self.core.backing.store)?,
+            )?;
             // A holder of the former key may have written another version meanwhile.
             if (st.stored.tree.size(), st.stored.tree.root()) != known {
                 return Err(
@@ -161,7 +165,7 @@ impl File {
         let known = std::mem::replace(st, State::never_committed(&self.core.backing.context));
         st.fault = Some(Fault::Broken);
         let header = Header::read(&*self.core.backing.store)?;
-        self.load_header(st, self.core.backing.store.len()?, &header)?;
+        self.recovery().load_header(st, self.core.backing.store.len()?, &header)?;
         (st.times, st.fault) = (known.times, None);
         Ok(())
     }

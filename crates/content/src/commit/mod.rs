@@ -29,7 +29,7 @@ mod store;
 mod writes;
 
 use super::{
-    File,
+    file::File,
     in_flight::{InFlight, Stage},
     rules::{Rule, holds},
     state::State,
@@ -67,7 +67,7 @@ impl File {
             Some(Fault::SyncFailed | Fault::Broken | Fault::Away | Fault::Lost) => Err(Error::os(libc::EIO)),
             Some(Fault::WrongLength(_)) => Err(wrong_length()),
             // Nothing was written meanwhile, so the stored file still tells everything.
-            Some(Fault::NotRecovered) => self.finish_recovery(st),
+            Some(Fault::NotRecovered) => self.recovery().finish_recovery(st),
         }
     }
 

@@ -1,6 +1,7 @@
 //! One open file.
 
 use super::{
+    backing::Backing,
     bound::Bound,
     context::Context,
     error::{Error, Result},
@@ -8,9 +9,8 @@ use super::{
     lease_keeper::LeaseTurns,
     read::Ahead,
     record::OnDisk,
-    record_writer::RecordWriter,
-    record_writer::SyncKind,
-    recover::Header,
+    record_writer::{RecordWriter, SyncKind},
+    recover::{self, CrashRecovery, Header},
     rekey,
     rules::{Rule, holds},
     state::{Fault, State},
@@ -51,8 +51,8 @@ impl File {
             None => store,
         };
         let file = File::over(store, context);
-        file.require_accepted(&header)?;
-        file.load(&mut file.core.state.write(), file.core.backing.store.len()?, &header)?;
+        file.recovery().require_accepted(&header)?;
+        file.recovery().load(&mut file.core.state.write(), file.core.backing.store.len()?, &header)?;
         Ok(Arc::new(file))
     }
 
@@ -61,6 +61,14 @@ impl File {
         let file = File::over(store, context);
         file.core.state.write().stored.is_new = true;
         Arc::new(file)
+    }
+
+    /// The newest record of a stored file, if it is authentic; `None` if nothing was committed.
+    ///
+    /// # Errors
+    /// `Damaged`, or the store's.
+    pub fn newest_record(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<Option<Bound>> {
+        recover::newest_record(&Backing::new(store, context))
     }
 
     pub(super) fn over(store: Arc<dyn BackingFile>, context: Arc<Context>) -> File {
@@ -73,6 +81,10 @@ impl File {
 
     pub(super) fn records(&self) -> RecordWriter<'_> {
         RecordWriter::of(&self.core.backing)
+    }
+
+    pub(super) fn recovery(&self) -> CrashRecovery<'_> {
+        CrashRecovery::of(&self.core.backing)
     }
 
     /// Whether the file was never committed although the stored file is not empty.

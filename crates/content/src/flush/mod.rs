@@ -9,9 +9,9 @@ mod extents;
 mod singles;
 
 use super::{
-    File,
     buffer::Extent,
     commit::Changed,
+    file::File,
     rules::{Rule, holds},
     state::State,
 };

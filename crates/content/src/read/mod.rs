@@ -16,7 +16,7 @@ mod together;
 mod window;
 
 use super::{
-    File,
+    file::File,
     rules::{Rule, holds},
 };
 use crate::error::Result;

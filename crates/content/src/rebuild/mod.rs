@@ -12,7 +12,7 @@ mod anchor;
 mod exact;
 mod salvage;
 
-use super::{Context, File, record::FileIdentity, tree::decode_entries};
+use super::{context::Context, file::File, record::FileIdentity, tree::decode_entries};
 use crate::error::{Error, Result};
 use anchor::RebuildAnchor;
 use format::{

@@ -4,7 +4,7 @@
 //! A slot never counts by its tag alone. If a file was copied and both copies were written, the tags of
 //! both verify. Only a root tells which slots belong together.
 
-use super::{DirtyFile, File, Proven, indexed};
+use super::{CrashRecovery, DirtyFile, Proven, indexed};
 use crate::{
     error::{Damage, Result},
     record::FileIdentity,
@@ -27,19 +27,17 @@ enum Fallback {
     Damaged,
 }
 
-impl File {
+impl CrashRecovery<'_> {
     /// Assembles the newest proven version, as far as its data is present.
     pub(super) fn choose(&self, dirty: &DirtyFile, proven: &Proven) -> Result<Recovered> {
         let version = proven.versions[0];
         let limit = if holds(Rule::OnlyProven) { version.epoch } else { dirty.versions[0].epoch };
         let mut recovered = Recovered::new(dirty.base, version.size, limit);
         for group in &proven.groups {
-            for (index, entry) in indexed(*group, &read_entries(&*self.core.backing.store, *group)?) {
+            for (index, entry) in indexed(*group, &read_entries(&*self.backing.store, *group)?) {
                 let Some((place, slot)) = recovered.above_base(index, &entry) else { continue };
                 let len = layout::chunk_len(version.size, index);
-                if !holds(Rule::VerifyData)
-                    || self.core.backing.verifies(&dirty.identity, index, slot, len)?
-                {
+                if !holds(Rule::VerifyData) || self.backing.verifies(&dirty.identity, index, slot, len)? {
                     recovered.keep(index, place);
                     continue;
                 }
@@ -70,14 +68,14 @@ impl File {
         let limit = if holds(Rule::LimitOfRecovery) { recovery.limit } else { target.epoch };
         let mut recovered = Recovered::new(recovery.base, target.size, limit);
         let mut chosen = Vec::new();
-        self.core.backing.each_group(layout::groups(target.size), |group, raw| {
+        self.backing.each_group(layout::groups(target.size), |group, raw| {
             for (index, entry) in indexed(group, raw) {
                 let Some((place, slot)) = recovered.above_base(index, &entry) else { continue };
                 let unreadable = recovery.unreadable.binary_search(&index).is_ok();
                 let len = layout::chunk_len(target.size, index);
                 let counts = unreadable
                     || !holds(Rule::VerifyAtRecovery)
-                    || self.core.backing.verifies(identity, index, slot, len)?;
+                    || self.backing.verifies(identity, index, slot, len)?;
                 chosen.extend(counts.then_some((index, place, unreadable)));
             }
             Ok(())

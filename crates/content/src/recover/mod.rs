@@ -11,9 +11,10 @@ mod prove;
 mod redo;
 
 use super::{
-    Context, File,
+    backing::Backing,
     bound::Bound,
     record::{FileIdentity, OnDisk, Records},
+    record_writer::RecordWriter,
     state::{Fault, State},
     tree::{EntryTree, NodePage, Recovered, RootBuilder, Sink, decode_entries},
 };
@@ -52,7 +53,34 @@ struct NewestRecord {
     newest: Record,
 }
 
-impl File {
+/// Reads the state of a stored file, and recovers it.
+#[derive(Clone, Copy)]
+pub(super) struct CrashRecovery<'a> {
+    backing: &'a Backing,
+    records: RecordWriter<'a>,
+}
+
+/// The newest record of a stored file, if it is authentic; `None` if nothing was committed.
+///
+/// # Errors
+/// `Damaged`, or the store's.
+pub(super) fn newest_record(backing: &Backing) -> Result<Option<Bound>> {
+    let header = Header::read(&*backing.store)?;
+    if header.committed().is_none() {
+        return Ok(None);
+    }
+    let recovery = CrashRecovery::of(backing);
+    recovery.require_accepted(&header)?;
+    let sectors = header.records();
+    let found = recovery.read_records(&sectors)?;
+    Ok(Bound::of(&sectors[found.place]))
+}
+
+impl<'a> CrashRecovery<'a> {
+    pub(super) fn of(backing: &'a Backing) -> Self {
+        CrashRecovery { backing, records: RecordWriter::of(backing) }
+    }
+
     /// Initialises the state from `header`, which was just read from a stored file of `stored` bytes.
     ///
     /// If the store rejects the writes of a recovery (ENOSPC, EROFS, …), the file can still be read.
@@ -81,7 +109,7 @@ impl File {
         let Some(page) = header.committed() else { return Ok(()) };
         let sectors = header.records();
         let NewestRecord { identity, place, newest } = self.read_records(&sectors)?;
-        if let (Some(bounds), Some(found)) = (&self.core.backing.context.bounds, Bound::of(&sectors[place])) {
+        if let (Some(bounds), Some(found)) = (&self.backing.context.bounds, Bound::of(&sectors[place])) {
             bounds.check(&found)?;
         }
         let on_disk = if newest.base().is_some() { OnDisk::Dirty } else { OnDisk::Clean };
@@ -106,28 +134,12 @@ impl File {
         }
     }
 
-    /// The newest record of a stored file, if it is authentic; `None` if nothing was committed.
-    ///
-    /// # Errors
-    /// `Damaged`, or the store's.
-    pub fn newest_record(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<Option<Bound>> {
-        let header = Header::read(&*store)?;
-        if header.committed().is_none() {
-            return Ok(None);
-        }
-        let file = File::over(store, context);
-        file.require_accepted(&header)?;
-        let sectors = header.records();
-        let found = file.read_records(&sectors)?;
-        Ok(Bound::of(&sectors[found.place]))
-    }
-
     /// Rejects a file under the former key that is not on the rotation's list.
     ///
     /// # Errors
     /// `Damaged`.
     pub(super) fn require_accepted(&self, header: &Header) -> Result<()> {
-        let (sectors, keys) = (header.records(), &self.core.backing.context.keys);
+        let (sectors, keys) = (header.records(), &self.backing.context.keys);
         let is_former = |sector| Record::peek_key(sector).is_ok_and(|key| keys.are_former(&key));
         if header.committed().is_none() || !sectors.iter().any(is_former) {
             return Ok(());
@@ -146,7 +158,7 @@ impl File {
         if keys.iter().any(|key| *key != keys[0]) {
             return Err(bad_record("belongs to another file"));
         }
-        let identity = self.core.backing.derive(keys[0]);
+        let identity = self.backing.derive(keys[0]);
         let identity = identity.ok_or_else(|| bad_record(NO_SUCH_KEY))?;
         let mut found: Vec<(usize, Record)> = Vec::new();
         for (place, bytes) in sectors.iter().enumerate() {
@@ -176,13 +188,11 @@ impl File {
         version: Version,
         stored: u64,
     ) -> Result<()> {
-        *st = State::clean(Some(identity), records, version, &self.core.backing.context);
+        *st = State::clean(Some(identity), records, version, &self.backing.context);
         if stored != layout::stored_size(version.size) {
             let intact = layout::plain_size(stored).min(version.size.saturating_sub(1));
             st.fault = Some(Fault::WrongLength(intact / layout::CHUNK * layout::CHUNK));
-        } else if self.core.backing.may_write()
-            && st.stored.records.sectors[0] != st.stored.records.sectors[1]
-        {
+        } else if self.backing.may_write() && st.stored.records.sectors[0] != st.stored.records.sectors[1] {
             self.repeat_clean_record(st)?;
         }
         Ok(())
@@ -191,15 +201,15 @@ impl File {
     /// Writes a clean record to the other sector, too, where a power cut left an older one.
     fn repeat_clean_record(&self, st: &mut State) -> Result<()> {
         let sectors = [st.stored.records.sectors[st.stored.records.newest]; 2];
-        st.remember_mtime(&*self.core.backing.store)?;
-        match self.core.backing.store.write_at(sectors.as_flattened(), 0) {
+        st.remember_mtime(&*self.backing.store)?;
+        match self.backing.store.write_at(sectors.as_flattened(), 0) {
             Ok(()) => {
                 st.stored.records.sectors = sectors;
                 st.stored.records.written = true;
             }
             Err(e) => log::debug!("a clean record could not be repeated: {e}"),
         }
-        st.restore_mtime(&*self.core.backing.store);
+        st.restore_mtime(&*self.backing.store);
         Ok(())
     }
 
@@ -213,7 +223,7 @@ impl File {
         newest: u64,
         recovered: Recovered,
     ) -> Result<()> {
-        let (seconds, nanoseconds) = self.core.backing.store.mtime()?;
+        let (seconds, nanoseconds) = self.backing.store.mtime()?;
         let unreadable = recovered.unreadable().len();
         if unreadable > 0 {
             log::error!("recovery left {unreadable} unreadable chunks");
@@ -222,7 +232,7 @@ impl File {
         let mut nodes: Vec<NodePage> = Vec::new();
         let root = self.each_node(&identity, &recovered, &mut |level, k, children: &_| {
             let mut page = [0; layout::PAGE as usize];
-            let read = self.core.backing.store.read_at(&mut page, layout::node_offset(level, k))?;
+            let read = self.backing.store.read_at(&mut page, layout::node_offset(level, k))?;
             if read < page.len() || page != children.as_flattened() {
                 nodes.push(((level, k), Box::new(*children)));
             }
@@ -233,11 +243,11 @@ impl File {
             return Err(Error::Invalid("the file has used up its epochs"));
         }
         let version = Version { epoch, size: recovered.size, root };
-        *st = State::clean(Some(identity), records, version, &self.core.backing.context);
+        *st = State::clean(Some(identity), records, version, &self.backing.context);
         st.stored.tree =
-            EntryTree::recovered(&version, recovered.clone(), nodes, &self.core.backing.context.slots);
+            EntryTree::recovered(&version, recovered.clone(), nodes, &self.backing.context.slots);
         st.times.mtime = Some(Time { seconds, nanoseconds });
-        if !self.core.backing.may_write() {
+        if !self.backing.may_write() {
             return Ok(());
         }
         if unreadable > MOST_UNREADABLE {
@@ -261,7 +271,7 @@ impl File {
         sink: &mut impl Sink,
     ) -> Result<Digest> {
         let mut root = RootBuilder::new(&identity.keys, recovered.size);
-        self.core.backing.each_group(layout::groups(recovered.size), |group, raw| {
+        self.backing.each_group(layout::groups(recovered.size), |group, raw| {
             let entries = indexed(group, raw).map(|(index, entry)| recovered.current(index, &entry));
             let entries = Vec::from_iter(entries);
             let leaf = leaf_digest(&identity.keys, group, entries.iter().map(Entry::newest));

@@ -1,6 +1,6 @@
 //! R1: finds which versions named by the newest record are proven by the stored slots.
 
-use super::{DirtyFile, File, indexed};
+use super::{CrashRecovery, DirtyFile, indexed};
 use crate::{
     error::{Damage, Result},
     tree::RootBuilder,
@@ -28,7 +28,7 @@ pub(super) fn slot_at(entry: &Entry, index: u64, version: &Version, base: &Versi
     (slot.epoch > base.epoch || index < layout::chunks(base.size)).then_some(slot)
 }
 
-impl File {
+impl CrashRecovery<'_> {
     /// Reads all slots and finds the versions that they prove.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl File {
         let sizes = || versions.iter().map(|version| version.size);
         let (smallest, largest) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
         let mut groups = Vec::new();
-        self.core.backing.each_group(layout::groups(largest), |group, raw| {
+        self.backing.each_group(layout::groups(largest), |group, raw| {
             let entries = Vec::from_iter(indexed(group, raw));
             let mut epochs = entries.iter().flat_map(|(_, entry)| entry.0).flatten().map(|slot| slot.epoch);
             if epochs.any(|epoch| epoch > base.epoch) {

@@ -2,7 +2,7 @@
 //! sync, the page cache may show data that never reached the disk. So everything kept is written again,
 //! in the order of a flush, before anything is erased.
 
-use super::{File, State, indexed};
+use super::{CrashRecovery, State, indexed};
 use crate::{
     error::{Damage, Result},
     record::FileIdentity,
@@ -16,7 +16,7 @@ use format::{
 };
 use std::ops::Range;
 
-impl File {
+impl CrashRecovery<'_> {
     /// Makes the recovered version durable, then writes the clean record. Can be repeated after a
     /// failure.
     ///
@@ -31,33 +31,33 @@ impl File {
         }
         // R3
         if holds(Rule::RewriteSlots) {
-            self.core.backing.store.write_at(st.stored.records.sectors.as_flattened(), 0)?;
+            self.backing.store.write_at(st.stored.records.sectors.as_flattened(), 0)?;
             st.stored.records.written = true;
-            self.core.backing.each_group(layout::groups(recovered.size), |group, raw| {
-                Ok(self.core.backing.store.write_at(raw, layout::entries_offset(group))?)
+            self.backing.each_group(layout::groups(recovered.size), |group, raw| {
+                Ok(self.backing.store.write_at(raw, layout::entries_offset(group))?)
             })?;
             if holds(Rule::RewriteEnd) {
                 self.rewrite_end()?;
             }
-            self.records().sync_store(st)?;
+            self.records.sync_store(st)?;
         }
         if holds(Rule::RewriteData) && self.rewrite_data(recovered)? {
-            self.records().sync_store(st)?;
+            self.records.sync_store(st)?;
         }
         // R4
         if holds(Rule::RecordBeforeErasing) {
             self.write_recovery_record(st, &identity, recovered)?;
-            self.records().sync_store(st)?;
+            self.records.sync_store(st)?;
         }
         // R5
         if holds(Rule::EraseRejected) {
             self.erase(recovered)?;
         }
         self.write_exact(st, &identity, recovered)?;
-        self.records().sync_store(st)?;
+        self.records.sync_store(st)?;
         // R6
-        st.stored.tree = EntryTree::new(&st.stored.base, &self.core.backing.context.slots);
-        self.records().write_clean_record(st)
+        st.stored.tree = EntryTree::new(&st.stored.base, &self.backing.context.slots);
+        self.records.write_clean_record(st)
     }
 
     /// Writes the recovery record over the older record. Once it is durable, no other version counts.
@@ -71,30 +71,30 @@ impl File {
             if holds(Rule::NameUnreadable) { recovered.unreadable().to_vec() } else { Vec::new() };
         let recovery = Recovery { base: recovered.base(), limit: recovered.limit(), unreadable };
         let record = st.stored.records.encode_next(identity, st.stored.base, Claim::Recovery(recovery));
-        self.records().write_record(st, record)
+        self.records.write_record(st, record)
     }
 
     /// Writes the stored length and all node pages, since it is unknown which of them are durable.
     fn write_exact(&self, st: &State, identity: &FileIdentity, recovered: &Recovered) -> Result<()> {
         let stored = layout::stored_size(st.stored.base.size);
-        if self.core.backing.store.len()? != stored {
-            self.core.backing.store.set_len(stored)?;
+        if self.backing.store.len()? != stored {
+            self.backing.store.set_len(stored)?;
         }
         self.each_node(identity, recovered, &mut |level, k, children: &_| {
-            Ok(self.core.backing.store.write_at(children.as_flattened(), layout::node_offset(level, k))?)
+            Ok(self.backing.store.write_at(children.as_flattened(), layout::node_offset(level, k))?)
         })?;
         Ok(())
     }
 
     /// Erases everything in the entries except the slots that count.
     fn erase(&self, recovered: &Recovered) -> Result<()> {
-        self.core.backing.each_group(layout::groups(recovered.size), |group, raw| {
+        self.backing.each_group(layout::groups(recovered.size), |group, raw| {
             let mut bytes = vec![0; raw.len()];
             for ((index, stored), out) in indexed(group, raw).zip(bytes.as_chunks_mut::<ENTRY>().0) {
                 recovered.current(index, &stored).encode(out);
             }
             if bytes != raw {
-                self.core.backing.store.write_at(&bytes, layout::entries_offset(group))?;
+                self.backing.store.write_at(&bytes, layout::entries_offset(group))?;
             }
             Ok(())
         })
@@ -103,21 +103,21 @@ impl File {
     /// Rewrites the last bytes of the stored file. After a failed sync, the file may be shorter on the disk
     /// than in the page cache, and only a write at its end makes the length durable with the next sync.
     fn rewrite_end(&self) -> Result<()> {
-        let end = self.core.backing.store.len()?;
+        let end = self.backing.store.len()?;
         self.rewrite(end.saturating_sub(1) / layout::PAGE * layout::PAGE..end)
     }
 
     /// Writes bytes of the stored file again, as far as they exist.
     fn rewrite(&self, range: Range<u64>) -> Result<()> {
         let mut bytes = vec![0; (range.end - range.start) as usize];
-        let read = self.core.backing.store.read_at(&mut bytes, range.start)?;
-        Ok(self.core.backing.store.write_at(&bytes[..read], range.start)?)
+        let read = self.backing.store.read_at(&mut bytes, range.start)?;
+        Ok(self.backing.store.write_at(&bytes[..read], range.start)?)
     }
 
     /// Rewrites the data of the kept slots. Returns whether there is any.
     fn rewrite_data(&self, recovered: &Recovered) -> Result<bool> {
         let mut any = false;
-        self.core.backing.each_group(layout::groups(recovered.size), |group, raw| {
+        self.backing.each_group(layout::groups(recovered.size), |group, raw| {
             let kept = |(index, entry): &(u64, Entry)| {
                 recovered.kept_slot(*index, entry).is_some_and(|slot| !slot.is_hole())
             };

@@ -6,9 +6,9 @@ mod reserve;
 mod truncate;
 
 use super::{
-    File,
     buffer::{PlainBuffer, is_border},
     chunk_range::parts,
+    file::File,
     state::{State, Times},
 };
 use crate::{
