@@ -67,10 +67,10 @@ impl File {
         else {
             return Ok(false);
         };
-        self.begin_change(st)?;
+        self.committer().begin_change(st)?;
         if !st.is_clean() {
             self.flush_all(st)?;
-            self.commit(st)?;
+            self.committer().commit(st)?;
         }
         let Some(identity) = st.stored.identity.clone() else { return Ok(false) };
         if st.stored.records.on_disk == OnDisk::Nothing {

@@ -1,9 +1,9 @@
 //! Sealed to assigned: puts the slots of a write into the tree, which determines the writes to the store.
 
 use crate::{
+    commit::Committer,
     context::Durability,
     error::Result,
-    file::File,
     in_flight::{Assigned, Ended, InFlight, Plan, SealedWrite, Stage, WriteOutcome, jobs},
     record::{FileIdentity, NewRecord, OnDisk},
     rules::{Rule, holds},
@@ -19,7 +19,7 @@ use format::{
 };
 use std::collections::BTreeSet;
 
-impl File {
+impl Committer<'_> {
     /// Assigns the slots of a sealed write, which must be the first one.
     pub(super) fn assign(&self, st: &mut State, write: &InFlight, stage: &mut Stage) {
         *stage = match stage.take() {
@@ -36,19 +36,19 @@ impl File {
 
     /// Puts the slots into the tree, as a change that the caller keeps or takes back.
     fn plan(&self, st: &mut State, write: &InFlight, batches: &[Batch]) -> Result<Plan> {
-        (self.core.backing.context.guard)()?;
+        (self.backing.context.guard)()?;
         self.clear_blank_store(st)?;
         let identity = &*write.identity;
         let size = write.size.max(st.stored.tree.size());
         if size > st.stored.tree.size() {
-            st.stored.cut_overhang(&*self.core.backing.store)?;
+            st.stored.cut_overhang(&*self.backing.store)?;
         }
         let (data, holes) = (data_slots(write, batches), hole_slots(identity, write));
         let chunks = data.iter().chain(&holes).map(|(index, _)| *index);
-        let mut groups = st.stored.load_groups(self.core.backing.source(identity), size, chunks)?;
+        let mut groups = st.stored.load_groups(self.backing.source(identity), size, chunks)?;
         groups.extend(self.spoiled_groups(st)?);
 
-        let source = self.core.backing.source(identity);
+        let source = self.backing.source(identity);
         let previous = st.stored.flushed();
         st.stored.tree.begin(write.epoch);
         if size > st.stored.tree.size() {
@@ -64,7 +64,7 @@ impl File {
 
         // Needed even in relaxed mode until a durable record names the base. Under an older record,
         // recovery would end the file at an overwritten chunk.
-        let strict = self.core.backing.context.durability == Durability::Strict;
+        let strict = self.backing.context.durability == Durability::Strict;
         // The store is extended before the barrier, because a growing last chunk of the base must not
         // lose its old end to a size that was not durable. It is also extended if no written chunk
         // reaches the end.
@@ -90,10 +90,10 @@ impl File {
             return Ok(());
         }
         if !st.stored.is_new && st.stored.leftover.is_none() {
-            (self.core.backing.context.vacate)(&*self.core.backing.store)?;
+            (self.backing.context.vacate)(&*self.backing.store)?;
         }
-        if !self.core.backing.store.is_empty()? {
-            self.core.backing.store.set_len(0)?;
+        if !self.backing.store.is_empty()? {
+            self.backing.store.set_len(0)?;
         }
         Ok(())
     }
@@ -105,7 +105,7 @@ impl File {
         let mut spoiled = Vec::new();
         for group in st.stored.leftover.iter().flatten().copied().filter(|group| *group < end) {
             if holds(Rule::EraseLeftovers)
-                && read_entries(&*self.core.backing.store, group)?
+                && read_entries(&*self.backing.store, group)?
                     != encode_entries(st.stored.tree.entries(group)?)
             {
                 spoiled.push(group);
@@ -152,7 +152,7 @@ fn entries(st: &mut State, record: &NewRecord, groups: &BTreeSet<u64>) -> Vec<(u
 
 /// Puts new slots into the entries of chunks whose groups are loaded. A new slot never replaces the
 /// durable base's. Returns the chunks for which the base has data.
-pub(super) fn set_slots(st: &mut State, slots: &[(u64, Slot)]) -> Result<Vec<u64>> {
+pub(crate) fn set_slots(st: &mut State, slots: &[(u64, Slot)]) -> Result<Vec<u64>> {
     let base = st.stored.base;
     let end = layout::chunks(base.size);
     let (mut protected, mut entries) = (Vec::new(), Vec::with_capacity(layout::GROUP as usize));

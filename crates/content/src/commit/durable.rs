@@ -1,8 +1,8 @@
 //! Commit: makes the flushed version durable and the new base.
 
 use crate::{
+    commit::Committer,
     error::Result,
-    file::File,
     record::OnDisk,
     record_writer::SyncKind,
     rules::{Rule, holds},
@@ -10,7 +10,7 @@ use crate::{
 };
 use format::record::Version;
 
-impl File {
+impl Committer<'_> {
     /// Makes everything flushed durable. Syncs even if nothing was flushed, because recovery may have
     /// left data in the page cache.
     ///
@@ -26,10 +26,10 @@ impl File {
     /// The store's.
     pub(crate) fn commit_with(&self, st: &mut State, sync: SyncKind) -> Result<()> {
         self.complete_all(st);
-        st.dirty.finish_overwrites(&*self.core.backing.store)?;
+        st.dirty.finish_overwrites(&*self.backing.store)?;
         // C1
         if holds(Rule::SyncBeforeBase) {
-            self.records().sync_store_as(st, sync)?;
+            self.records.sync_store_as(st, sync)?;
         }
         // C2
         st.advance_base();
@@ -60,11 +60,11 @@ impl File {
         let claim = st.stored.over_base(target.epoch, base);
         let record = st.stored.records.encode_next(&identity, target, claim);
         if !holds(Rule::BaseRecordTwice) {
-            return self.records().write_record(st, record);
+            return self.records.write_record(st, record);
         }
-        st.remember_mtime(&*self.core.backing.store)?;
-        let written = self.core.backing.store.write_at([record.sector; 2].as_flattened(), 0);
-        st.restore_mtime(&*self.core.backing.store);
+        st.remember_mtime(&*self.backing.store)?;
+        let written = self.backing.store.write_at([record.sector; 2].as_flattened(), 0);
+        st.restore_mtime(&*self.backing.store);
         written?;
         st.stored.records.accept_twice(record, OnDisk::Dirty);
         st.stored.base_is_recorded = true;

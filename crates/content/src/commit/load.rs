@@ -3,8 +3,8 @@
 use crate::{
     buffer::{PlainBuffer, Share},
     chunk_range::ChunkRange,
+    commit::Committer,
     error::Result,
-    file::File,
     in_flight::{InFlight, Loaded, Payload, Stage},
     rules::{Rule, holds},
     state::State,
@@ -52,7 +52,7 @@ impl Changed {
     }
 }
 
-impl File {
+impl Committer<'_> {
     /// Prepares for loading a write, which may complete other writes and commit. Returns whether the
     /// write may then be loaded. It may not if a write that made the file longer has failed: its chunks,
     /// which are buffered again, must be stored first, or there would be zeros in their place.
@@ -62,10 +62,10 @@ impl File {
     pub(crate) fn prepare_to_load(&self, st: &mut State, changed: &Changed) -> Result<bool> {
         let planned = st.planned_size();
         self.begin_change(st)?;
-        st.dirty.finish_overwrites(&*self.core.backing.store)?;
-        st.remember_mtime(&*self.core.backing.store)?;
-        let identity = self.records().identity_or_new(st)?;
-        st.stored.load_groups(self.core.backing.source(&identity), st.stored.tree.size(), changed.all())?;
+        st.dirty.finish_overwrites(&*self.backing.store)?;
+        st.remember_mtime(&*self.backing.store)?;
+        let identity = self.records.identity_or_new(st)?;
+        st.stored.load_groups(self.backing.source(&identity), st.stored.tree.size(), changed.all())?;
         self.commit_if_rewritten(st, changed)?;
         Ok(st.planned_size() >= planned)
     }
@@ -101,13 +101,13 @@ impl File {
         changed: &Changed,
         extents: &[u64],
     ) -> Result<InFlight> {
-        let identity = self.records().identity_or_new(st)?;
-        let epoch = self.records().begin_epoch(st, &identity)?;
+        let identity = self.records.identity_or_new(st)?;
+        let epoch = self.records.begin_epoch(st, &identity)?;
         let chunks = changed.chunks.len();
         let mut nonces = vec![0; chunks * 10];
         random::fill(&mut nonces)?;
 
-        let share = Share::new(self.core.backing.context.buffered.clone(), chunks);
+        let share = Share::new(self.backing.context.buffered.clone(), chunks);
         let mut taken = take_extents(st, extents);
         taken.extend(self.take_singles(st, &changed.chunks));
         let singles = taken.last_mut().map(|last| std::mem::take(&mut last.singles)).unwrap_or_default();
@@ -142,7 +142,7 @@ impl File {
         if singles.is_empty() {
             return None;
         }
-        let (input, output) = self.core.backing.context.router.buffers.get_pair(singles.len() * CHUNK);
+        let (input, output) = self.backing.context.router.buffers.get_pair(singles.len() * CHUNK);
         let chunks = indices.into_iter().enumerate().map(|(at, index)| (index, at * CHUNK)).collect();
         Some(Taken { chunks, input, output, singles })
     }

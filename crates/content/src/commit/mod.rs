@@ -19,8 +19,6 @@
 //! write that fails returns its chunks to the buffer.
 
 mod assign;
-mod clean;
-mod cut;
 mod durable;
 mod load;
 mod seal;
@@ -29,8 +27,11 @@ mod store;
 mod writes;
 
 use super::{
-    file::File,
+    backing::Backing,
+    file_core::FileCore,
     in_flight::{InFlight, Stage},
+    record_writer::RecordWriter,
+    recover::CrashRecovery,
     rules::{Rule, holds},
     state::State,
 };
@@ -40,24 +41,37 @@ use crate::{
 };
 use std::{ops::Range, sync::Arc};
 
-pub use clean::CleanStep;
+pub(super) use assign::set_slots;
 pub(super) use load::Changed;
 
 /// Maximum writes of a file in flight: one is stored while the next is sealed.
 pub(super) const MOST_IN_FLIGHT: usize = 3;
 
-impl File {
+/// Takes writes from the buffer to the store, and makes them durable.
+#[derive(Clone, Copy)]
+pub(super) struct Committer<'a> {
+    backing: &'a Backing,
+    records: RecordWriter<'a>,
+    recovery: CrashRecovery<'a>,
+}
+
+impl<'a> Committer<'a> {
+    pub(super) fn of(backing: &'a Backing) -> Self {
+        let (records, recovery) = (RecordWriter::of(backing), CrashRecovery::of(backing));
+        Committer { backing, records, recovery }
+    }
+
     /// Begins a change of the file: assigns a new content id, and writes a recovery that could not be
     /// written earlier.
     ///
     /// # Errors
     /// If the file cannot be written.
     pub(crate) fn begin_change(&self, st: &mut State) -> Result<()> {
-        if self.core.backing.context.read_only {
+        if self.backing.context.read_only {
             return Err(Error::ReadOnly);
         }
-        (self.core.backing.context.guard)()?;
-        if self.core.backing.lacks_lease() {
+        (self.backing.context.guard)()?;
+        if self.backing.lacks_lease() {
             return Err(Error::os(libc::EAGAIN)); // Unreachable: the caller holds the lease.
         }
         st.times.bump_content_version();
@@ -67,23 +81,23 @@ impl File {
             Some(Fault::SyncFailed | Fault::Broken | Fault::Away | Fault::Lost) => Err(Error::os(libc::EIO)),
             Some(Fault::WrongLength(_)) => Err(wrong_length()),
             // Nothing was written meanwhile, so the stored file still tells everything.
-            Some(Fault::NotRecovered) => self.recovery().finish_recovery(st),
+            Some(Fault::NotRecovered) => self.recovery.finish_recovery(st),
         }
     }
 
     /// Starts a write in the background. If too many are in flight, completes the first one.
-    pub(super) fn start(self: &Arc<Self>, st: &mut State, write: InFlight) {
+    pub(super) fn start(&self, core: &Arc<FileCore>, st: &mut State, write: InFlight) {
         let write = Arc::new(write);
         st.dirty.in_flight.push_back(write.clone());
         self.complete_until(st, MOST_IN_FLIGHT);
-        if !self.core.backing.context.background.has_threads() {
+        if !self.backing.context.background.has_threads() {
             return self.complete_all(st);
         }
-        let file = self.clone();
-        self.core.backing.context.background.run(move || {
-            write.stage.lock().seal(&file.core.backing.context.router);
+        let core = core.clone();
+        self.backing.context.background.run(move || {
+            write.stage.lock().seal(&core.backing.context.router);
             drop(write);
-            file.complete_behind();
+            complete_behind(&core);
         });
     }
 
@@ -104,32 +118,10 @@ impl File {
     pub(super) fn complete_first(&self, st: &mut State) -> Result<()> {
         let Some(write) = st.dirty.in_flight.front().cloned() else { return Ok(()) };
         let mut stage = write.stage.lock();
-        stage.seal(&self.core.backing.context.router);
+        stage.seal(&self.backing.context.router);
         self.assign(st, &write, &mut stage);
         self.store(&mut stage);
         self.settle(st, &write, &mut stage)
-    }
-
-    /// Like `complete_first`, but called by a background thread, and for all writes that are sealed. A write
-    /// that another thread is working on, or that is not sealed yet, is left to that thread. The state is
-    /// unlocked while a write is stored.
-    fn complete_behind(&self) {
-        let mut st = self.core.state.write();
-        while let Some(write) = st.dirty.in_flight.front().cloned() {
-            let Some(mut stage) = write.stage.try_lock() else { return };
-            if matches!(*stage, Stage::Loaded(_)) {
-                return;
-            }
-            self.assign(&mut st, &write, &mut stage);
-            if matches!(*stage, Stage::Assigned(_)) {
-                drop(st);
-                self.store(&mut stage);
-                drop(stage);
-                st = self.core.state.write();
-                continue; // Another thread may have settled it meanwhile.
-            }
-            log_failure(self.settle(&mut st, &write, &mut stage));
-        }
     }
 
     /// Completes writes, oldest first, until at most `left` are in flight. A failed write is buffered
@@ -157,6 +149,29 @@ impl File {
         if st.dirty.is_in_flight(chunks) && holds(Rule::CompleteBeforeChanging) {
             self.complete_all(st);
         }
+    }
+}
+
+/// Like `complete_first`, but called by a background thread, and for all writes that are sealed. A write
+/// that another thread is working on, or that is not sealed yet, is left to that thread. The state is
+/// unlocked while a write is stored.
+fn complete_behind(core: &FileCore) {
+    let committer = Committer::of(&core.backing);
+    let mut st = core.state.write();
+    while let Some(write) = st.dirty.in_flight.front().cloned() {
+        let Some(mut stage) = write.stage.try_lock() else { return };
+        if matches!(*stage, Stage::Loaded(_)) {
+            return;
+        }
+        committer.assign(&mut st, &write, &mut stage);
+        if matches!(*stage, Stage::Assigned(_)) {
+            drop(st);
+            committer.store(&mut stage);
+            drop(stage);
+            st = core.state.write();
+            continue; // Another thread may have settled it meanwhile.
+        }
+        log_failure(committer.settle(&mut st, &write, &mut stage));
     }
 }
 

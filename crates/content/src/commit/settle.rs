@@ -2,8 +2,8 @@
 
 use crate::{
     buffer::PlainBuffer,
+    commit::Committer,
     error::{Error, Result},
-    file::File,
     in_flight::{Ended, InFlight, Payload, Plan, Stage, WriteOutcome, jobs},
     rules::{Rule, holds},
     state::{Fault, State, Unfinished},
@@ -11,7 +11,7 @@ use crate::{
 use engine::{Batch, ChunkJob};
 use format::layout;
 
-impl File {
+impl Committer<'_> {
     /// Ends the first write. If it failed, it and all writes behind it return their chunks to the buffer.
     ///
     /// # Errors
@@ -26,7 +26,7 @@ impl File {
         };
         drop(share);
         let Err(error) = self.settle_outcome(st, write, outcome, &batches) else { return Ok(()) };
-        st.restore_mtime(&*self.core.backing.store);
+        st.restore_mtime(&*self.backing.store);
         st.dirty.write_failed = true;
         give_back(st, &batches);
         for behind in std::mem::take(&mut st.dirty.in_flight) {
@@ -75,14 +75,14 @@ impl File {
     /// W5, after the data is stored: frees the space of holes.
     fn free_holes(&self, st: &mut State, freed: &[(u64, u64)], write: &InFlight) {
         for (offset, len) in freed {
-            if let Err(e) = self.core.backing.store.punch(*offset, *len) {
+            if let Err(e) = self.backing.store.punch(*offset, *len) {
                 log::debug!("space of a hole could not be freed: {e}");
             }
         }
         for index in &write.holes {
             st.dirty.buffer.forget_hole(*index);
         }
-        st.restore_mtime(&*self.core.backing.store);
+        st.restore_mtime(&*self.backing.store);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::writes::Writes;
 use crate::{
-    file::File,
+    commit::Committer,
     in_flight::{Assigned, Ended, Payload, Plan, Stage, WriteOutcome},
     rules::{Rule, holds},
 };
@@ -24,7 +24,7 @@ enum StoreError {
     Data(io::Error),
 }
 
-impl File {
+impl Committer<'_> {
     /// Stores a write whose slots are assigned.
     pub(super) fn store(&self, stage: &mut Stage) {
         *stage = match stage.take() {
@@ -46,20 +46,18 @@ impl File {
         add_data(payload, plan, &mut first, &mut last);
         self.extend_store(plan).map_err(StoreError::Slots)?;
         // W3
-        first.write(&*self.core.backing.store).map_err(StoreError::Slots)?;
+        first.write(&*self.backing.store).map_err(StoreError::Slots)?;
         // W4
         if plan.overwrites_base && plan.barrier && holds(Rule::SyncBeforeOverwrite) {
-            self.core.backing.store.sync_data().map_err(StoreError::Sync)?;
+            self.backing.store.sync_data().map_err(StoreError::Sync)?;
         }
         // W5
-        last.write(&*self.core.backing.store).map_err(StoreError::Data)
+        last.write(&*self.backing.store).map_err(StoreError::Data)
     }
 
     fn extend_store(&self, plan: &Plan) -> io::Result<()> {
         match plan.length {
-            Some(length) if self.core.backing.store.len()? < length => {
-                self.core.backing.store.set_len(length)
-            }
+            Some(length) if self.backing.store.len()? < length => self.backing.store.set_len(length),
             Some(_) | None => Ok(()),
         }
     }

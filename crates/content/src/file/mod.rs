@@ -3,6 +3,7 @@
 use super::{
     backing::Backing,
     bound::Bound,
+    commit::Committer,
     context::Context,
     error::{Error, Result},
     file_core::FileCore,
@@ -87,6 +88,10 @@ impl File {
         CrashRecovery::of(&self.core.backing)
     }
 
+    pub(super) fn committer(&self) -> Committer<'_> {
+        Committer::of(&self.core.backing)
+    }
+
     /// Whether the file was never committed although the stored file is not empty.
     pub fn is_blank(&self) -> bool {
         self.core.state.read().stored.records.on_disk == OnDisk::Nothing
@@ -156,9 +161,9 @@ impl File {
     }
 
     fn sync_all(&self, st: &mut State, what: SyncKind) -> Result<()> {
-        self.begin_change(st)?;
+        self.committer().begin_change(st)?;
         self.flush_all(st)?;
-        self.commit_with(st, what)
+        self.committer().commit_with(st, what)
     }
 
     /// The file's salt. If nothing was ever committed, there is none; with `create`, an empty version is

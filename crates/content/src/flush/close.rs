@@ -25,7 +25,7 @@ impl File {
     /// As `flush`; EIO if earlier writes could not be made durable.
     pub fn flush_at_close(&self) -> Result<()> {
         let mut st = self.core.state.write();
-        self.complete_all(&mut st);
+        self.committer().complete_all(&mut st);
         if matches!(st.fault, Some(Fault::SyncFailed | Fault::Broken)) {
             // Nothing is left that could fail, but the application must learn of the error.
             return Err(Error::os(libc::EIO));

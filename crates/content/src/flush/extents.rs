@@ -59,7 +59,7 @@ impl File {
         let extents = &with_those_passed(st, full);
         for first in extents {
             if let Some(range) = st.dirty.buffer.extent_over(*first).map(Extent::range) {
-                self.complete_to_change(st, &range);
+                self.committer().complete_to_change(st, &range);
             }
         }
         let is_among = |end: u64| {
@@ -82,18 +82,18 @@ impl File {
         chunks.extend(if new.is_empty() { Vec::new() } else { st.dirty.buffer.single(new) });
         chunks.sort_unstable();
         let changed = Changed { chunks, holes: Vec::new() };
-        if !self.prepare_to_load(st, &changed)? {
+        if !self.committer().prepare_to_load(st, &changed)? {
             return Ok(());
         }
         let size = size_with(st, &changed);
-        let write = self.load_write(st, size, &changed, extents)?;
-        self.start(st, write);
+        let write = self.committer().load_write(st, size, &changed, extents)?;
+        self.committer().start(&self.core, st, write);
         Ok(())
     }
 
     /// Flushes the last chunk of the flushed version at its new length, or the hole that it becomes.
     fn flush_end(&self, st: &mut State, end: u64) -> Result<()> {
-        self.complete_all(st);
+        self.committer().complete_all(st);
         st.dirty.buffer.spill_extent_of(end);
         let (chunks, holes) =
             if st.dirty.buffer.is_punched(end) { (vec![], vec![end]) } else { (vec![end], vec![]) };
@@ -117,7 +117,7 @@ impl File {
         let mut pair = get(st);
         while pair.is_none() && !st.dirty.in_flight.is_empty() {
             // The file's own writes hold some buffers. If one fails, the next write reports the error.
-            let _ = self.complete_first(st);
+            let _ = self.committer().complete_first(st);
             pair = get(st);
         }
         // Chunks of a failed write are in the buffer again, perhaps in this range.

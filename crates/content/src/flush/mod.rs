@@ -24,7 +24,7 @@ impl File {
     /// # Errors
     /// The store's. Data that could not be stored stays buffered.
     pub(super) fn flush_all(&self, st: &mut State) -> Result<()> {
-        self.complete_all(st);
+        self.committer().complete_all(st);
         st.dirty.gaps.clear();
         let changed = all_changed(st);
         let size = st.dirty.size.max(st.stored.tree.size());
@@ -44,15 +44,15 @@ impl File {
     /// # Errors
     /// The store's.
     pub(super) fn flush_record(&self, st: &mut State) -> Result<()> {
-        self.complete_all(st);
+        self.committer().complete_all(st);
         self.flush_now(st, st.stored.tree.size(), &Changed::default(), &[])
     }
 
     /// Flushes these chunks synchronously. Nothing may be in flight.
     fn flush_now(&self, st: &mut State, size: u64, changed: &Changed, extents: &[u64]) -> Result<()> {
-        self.prepare_to_load(st, changed)?;
-        let write = self.load_write(st, size, changed, extents)?;
-        self.run(st, write)
+        self.committer().prepare_to_load(st, changed)?;
+        let write = self.committer().load_write(st, size, changed, extents)?;
+        self.committer().run(st, write)
     }
 }
 

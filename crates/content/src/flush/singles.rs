@@ -44,17 +44,17 @@ impl File {
         }
         // Synchronous, so that the error is reported.
         if st.dirty.write_failed || !st.dirty.buffer.holes(0..bound).is_empty() {
-            self.complete_all(st);
+            self.committer().complete_all(st);
             if let Some(write) = self.load_singles(st, bound)? {
-                self.run(st, write)?;
+                self.committer().run(st, write)?;
             }
             st.dirty.write_failed = false;
             return Ok(());
         }
         let one_more = self.may_join(st, bound);
-        self.complete_until(st, usize::from(one_more));
+        self.committer().complete_until(st, usize::from(one_more));
         if let Some(write) = self.load_singles(st, bound)? {
-            self.start(st, write);
+            self.committer().start(&self.core, st, write);
         }
         Ok(())
     }
@@ -88,10 +88,12 @@ impl File {
         }
         let changed =
             Changed { chunks: st.dirty.buffer.single(0..bound), holes: st.dirty.buffer.holes(0..bound) };
-        if changed.is_empty() && size == st.planned_size() || !self.prepare_to_load(st, &changed)? {
+        if changed.is_empty() && size == st.planned_size()
+            || !self.committer().prepare_to_load(st, &changed)?
+        {
             return Ok(None);
         }
-        self.load_write(st, size, &changed, &[]).map(Some)
+        self.committer().load_write(st, size, &changed, &[]).map(Some)
     }
 
     /// Whether the individually buffered chunks below `bound` may be loaded while another write is in

@@ -40,7 +40,7 @@ impl File {
         }
         drop(st);
         let mut st = self.core.state.write();
-        self.complete_to_read(&mut st, chunks);
+        self.committer().complete_to_read(&mut st, chunks);
         if let Some((groups, identity)) = missing_groups(&st, chunks).zip(st.stored.identity.clone()) {
             let (source, tree) = (self.core.backing.source(&identity), &mut st.stored.tree);
             tree.trim_cache();

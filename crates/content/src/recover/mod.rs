@@ -31,7 +31,6 @@ use format::{
 pub(super) use header::Header;
 use prove::Proven;
 use std::sync::Arc;
-use store::BackingFile;
 
 const NO_SUCH_KEY: &str =
     "is of a key that this vault does not have; if it came from a backup, that was made before `key rotate`";

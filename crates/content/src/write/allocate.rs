@@ -17,8 +17,8 @@ impl File {
         self.find_space(len);
         let mut st = self.state_to_change()?;
         self.renew(&mut st)?;
-        self.complete_all(&mut st);
-        self.begin_change(&mut st)?;
+        self.committer().complete_all(&mut st);
+        self.committer().begin_change(&mut st)?;
         st.remember_mtime(&*self.core.backing.store)?;
         let first = layout::chunk_offset(offset / layout::CHUNK);
         // The entries of the first chunk are before it, perhaps with other chunks between.

@@ -1,6 +1,7 @@
 //! Writes into the buffer, from which `flush` takes the data once there is enough.
 
 mod allocate;
+mod cut;
 mod punch;
 mod reserve;
 mod truncate;
@@ -76,7 +77,7 @@ impl File {
         data: &[u8],
         note: impl FnOnce(&mut Times),
     ) -> Result<()> {
-        self.begin_change(st)?;
+        self.committer().begin_change(st)?;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= layout::MAX_SIZE);
         let end = end.ok_or(Error::TooLarge)?;
         if data.is_empty() {
@@ -84,7 +85,7 @@ impl File {
         }
         self.make_room(st)?;
         if st.stored.uncommitted >= COMMIT_AT {
-            self.commit(st)?;
+            self.committer().commit(st)?;
         }
         self.take(st, offset..end, |st| {
             if offset > st.dirty.size {
@@ -171,7 +172,7 @@ impl File {
 
     /// Completes writes of a chunk in flight, and loads its slot.
     fn load_to_change(&self, st: &mut State, index: u64) -> Result<()> {
-        self.complete_to_change(st, &(index..index + 1));
+        self.committer().complete_to_change(st, &(index..index + 1));
         if index < layout::chunks(st.stored.tree.size())
             && let Some(identity) = st.stored.identity.clone()
         {

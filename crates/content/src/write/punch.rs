@@ -14,8 +14,8 @@ impl File {
     pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
         let mut st = self.state_to_change()?;
         self.renew(&mut st)?;
-        self.complete_all(&mut st);
-        self.begin_change(&mut st)?;
+        self.committer().complete_all(&mut st);
+        self.committer().begin_change(&mut st)?;
         let end = offset.saturating_add(len).min(st.dirty.size);
         if offset >= end {
             return Ok(());

@@ -33,7 +33,7 @@ impl File {
             self.flush_record(st)?;
         }
         if st.stored.overhangs {
-            self.complete_all(st);
+            self.committer().complete_all(st);
             st.stored.cut_overhang(&*self.core.backing.store)?;
         }
         st.remember_mtime(&*self.core.backing.store)?;
@@ -68,7 +68,7 @@ impl File {
         let taken = take(st).and_then(|()| self.flush_all(st));
         st.dirty.flushes_through = false;
         if taken.is_err() && st.fault.is_none() && st.dirty.unfinished.is_empty() {
-            self.complete_all(st);
+            self.committer().complete_all(st);
             st.dirty.buffer.cut(0);
             st.dirty.size = st.stored.tree.size();
             st.dirty.write_failed = false;

@@ -24,8 +24,8 @@ impl File {
     }
 
     fn resize(&self, st: &mut State, size: u64) -> Result<()> {
-        self.complete_all(st);
-        self.begin_change(st)?;
+        self.committer().complete_all(st);
+        self.committer().begin_change(st)?;
         // The kernel flushes its own data before.
         st.dirty.gaps.clear();
         if size > st.dirty.size {

@@ -1,7 +1,7 @@
 //! Truncation of the flushed version, which uses its own epoch.
 
-use super::assign::set_slots;
 use crate::{
+    commit::set_slots,
     damage::damaged_chunk,
     error::Result,
     file::File,
@@ -32,7 +32,7 @@ impl File {
         // After truncation to nothing, no older version is needed, so the last one need not be durable
         // first.
         if !st.stored.is_committed() && size > 0 && holds(Rule::CommitBeforeCut) {
-            self.commit(st)?;
+            self.committer().commit(st)?;
         }
         // T2
         st.stored.tree.trim_cache();

@@ -29,7 +29,7 @@ impl File {
     }
 
     fn flush_with_nodes(&self, st: &mut State) -> Result<()> {
-        self.begin_change(st)?;
+        self.committer().begin_change(st)?;
         self.flush_all(st)?;
         st.dirty.finish_overwrites(&*self.core.backing.store)?;
         if st.stored.records.on_disk.may_be_dirty() && holds(Rule::NodesBeforeClean) {
@@ -87,7 +87,7 @@ impl File {
         // The store reports a failed sync only once. If this sync consumed the report, a write in flight
         // would miss it.
         if holds(Rule::CompleteBeforeSync) {
-            self.complete_all(&mut st);
+            self.committer().complete_all(&mut st);
         }
         if holds(Rule::SyncBeforeClean) { self.records().sync_store(&mut st) } else { Ok(()) }
     }
