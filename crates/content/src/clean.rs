@@ -30,7 +30,7 @@ impl File {
 
     fn flush_with_nodes(&self, st: &mut State) -> Result<()> {
         self.committer().begin_change(st)?;
-        self.flush_all(st)?;
+        self.flusher().flush_all(st)?;
         st.dirty.finish_overwrites(&*self.core.backing.store)?;
         if st.stored.records.on_disk.may_be_dirty() && holds(Rule::NodesBeforeClean) {
             let nodes = st.stored.tree.unsaved_nodes();

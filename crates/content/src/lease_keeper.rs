@@ -226,7 +226,7 @@ impl File {
         }
         self.core.backing.lease.refuse_lost()?;
         if !holds(LeaseRule::CleanBeforeGivingBack) {
-            self.flush_all(&mut st)?;
+            self.flusher().flush_all(&mut st)?;
         } else if !st.is_clean() {
             let stored = self.clean_at_once(&mut st);
             self.recheck_lease_on_error(&mut st, stored)?;

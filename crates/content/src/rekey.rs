@@ -69,7 +69,7 @@ impl File {
         };
         self.committer().begin_change(st)?;
         if !st.is_clean() {
-            self.flush_all(st)?;
+            self.flusher().flush_all(st)?;
             self.committer().commit(st)?;
         }
         let Some(identity) = st.stored.identity.clone() else { return Ok(false) };

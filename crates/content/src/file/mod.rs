@@ -7,6 +7,7 @@ use super::{
     context::Context,
     error::{Error, Result},
     file_core::FileCore,
+    flush::Flusher,
     lease_keeper::LeaseTurns,
     read::Ahead,
     record::OnDisk,
@@ -92,6 +93,10 @@ impl File {
         Committer::of(&self.core.backing)
     }
 
+    pub(super) fn flusher(&self) -> Flusher<'_> {
+        Flusher::of(&self.core)
+    }
+
     /// Whether the file was never committed although the stored file is not empty.
     pub fn is_blank(&self) -> bool {
         self.core.state.read().stored.records.on_disk == OnDisk::Nothing
@@ -122,8 +127,18 @@ impl File {
         if self.core.backing.lease.is_held() {
             self.core.backing.lease.refuse_lost()?; // The lease was given back, so nothing is left that could fail.
         }
-        let flushed = self.flush_all(&mut st);
+        let flushed = self.flusher().flush_all(&mut st);
         self.recheck_lease_on_error(&mut st, flushed)
+    }
+
+    /// Called on close. Flushes, unless that needs a sync, which closing a file does not ask for. Data
+    /// that overwrites stored chunks then stays buffered for the flusher. But the store must have
+    /// reserved space for it, because close is the last chance to report a full store.
+    ///
+    /// # Errors
+    /// As `flush`; EIO if earlier writes could not be made durable.
+    pub fn flush_at_close(&self) -> Result<()> {
+        self.flusher().flush_at_close(&mut self.core.state.write())
     }
 
     /// Flushes, and makes the result durable.
@@ -162,7 +177,7 @@ impl File {
 
     fn sync_all(&self, st: &mut State, what: SyncKind) -> Result<()> {
         self.committer().begin_change(st)?;
-        self.flush_all(st)?;
+        self.flusher().flush_all(st)?;
         self.committer().commit_with(st, what)
     }
 
@@ -175,7 +190,7 @@ impl File {
         if create {
             let mut st = self.state_to_change()?;
             if st.stored.records.on_disk == OnDisk::Nothing {
-                self.flush_record(&mut st)?;
+                self.flusher().flush_record(&mut st)?;
             }
         }
         let st = self.core.state.read();

@@ -1,11 +1,10 @@
 //! Closing a file: flushes data that needs no sync, and leaves the rest to the flusher if the store
 //! reserves space for it.
 
-use super::all_changed;
+use super::{Flusher, all_changed};
 use crate::{
     commit::Changed,
     error::{Error, Result},
-    file::File,
     record::OnDisk,
     state::{Fault, State},
 };
@@ -16,35 +15,34 @@ use std::ops::Range;
 /// Maximum ranges to reserve in the store; each takes a call.
 const MOST_PLACES: usize = 8;
 
-impl File {
+impl Flusher<'_> {
     /// Called on close. Flushes, unless that needs a sync, which closing a file does not ask for. Data
     /// that overwrites stored chunks then stays buffered for the flusher. But the store must have
     /// reserved space for it, because close is the last chance to report a full store.
     ///
     /// # Errors
     /// As `flush`; EIO if earlier writes could not be made durable.
-    pub fn flush_at_close(&self) -> Result<()> {
-        let mut st = self.core.state.write();
-        self.committer().complete_all(&mut st);
+    pub(crate) fn flush_at_close(&self, st: &mut State) -> Result<()> {
+        self.committer.complete_all(st);
         if matches!(st.fault, Some(Fault::SyncFailed | Fault::Broken)) {
             // Nothing is left that could fail, but the application must learn of the error.
             return Err(Error::os(libc::EIO));
         }
-        let changed = all_changed(&st);
-        if self.may_leave(&st)
-            && self.load_for_close(&mut st, &changed)?
-            && needs_sync(&st, &changed)?
-            && self.reserve_places(&mut st, &changed)?
+        let changed = all_changed(st);
+        if self.may_leave(st)
+            && self.load_for_close(st, &changed)?
+            && needs_sync(st, &changed)?
+            && self.reserve_places(st, &changed)?
         {
             return Ok(());
         }
-        self.flush_all(&mut st)
+        self.flush_all(st)
     }
 
     /// Whether anything may stay buffered at all.
     fn may_leave(&self, st: &State) -> bool {
-        self.core.backing.context.buffered.chunks() * CHUNK < self.core.backing.context.budget.left_at_close
-            && self.core.backing.context.overwrites_in_place
+        self.backing.context.buffered.chunks() * CHUNK < self.backing.context.budget.left_at_close
+            && self.backing.context.overwrites_in_place
             && !st.dirty.write_failed
             && st.stored.leftover.is_none()
     }
@@ -54,7 +52,7 @@ impl File {
         let Some(identity) = st.stored.identity.clone() else { return Ok(false) };
         let size = st.stored.tree.size();
         let is_stored = |index: &u64| layout::group_of(*index) < layout::groups(size);
-        st.stored.load_groups(self.core.backing.source(&identity), size, changed.all().filter(is_stored))?;
+        st.stored.load_groups(self.backing.source(&identity), size, changed.all().filter(is_stored))?;
         Ok(true)
     }
 
@@ -65,12 +63,12 @@ impl File {
         if places.is_empty() || places.len() > MOST_PLACES {
             return Ok(places.is_empty());
         }
-        st.remember_mtime(&*self.core.backing.store)?;
+        st.remember_mtime(&*self.backing.store)?;
         // If the store reserves nothing, a flush reports the reason.
         let kept = places
             .iter()
-            .all(|place| self.core.backing.store.reserve(place.start, place.end - place.start).is_ok());
-        st.restore_mtime(&*self.core.backing.store);
+            .all(|place| self.backing.store.reserve(place.start, place.end - place.start).is_ok());
+        st.restore_mtime(&*self.backing.store);
         Ok(kept)
     }
 }

@@ -1,17 +1,16 @@
 //! Full extents: each starts on its way to the store while the next one fills.
 
-use super::{growing_end, size_with};
+use super::{Flusher, growing_end, size_with};
 use crate::{
     buffer::{EXTENTS, Extent},
     commit::{Changed, MOST_IN_FLIGHT},
     context::Durability,
     error::Result,
-    file::File,
     rules::{Rule, holds},
     state::State,
 };
 use format::layout;
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::atomic::Ordering;
 
 /// While other writes are in flight, full extents of up to this many bytes wait to share one sync.
 const GATHERED: usize = if cfg!(any(test, feature = "testing")) { 1 << 20 } else { 8 << 20 };
@@ -23,11 +22,11 @@ const WAITING: usize = 4;
 const SPARED: usize = 4;
 const SPARED_BY_SECOND: usize = 2;
 
-impl File {
+impl Flusher<'_> {
     /// Starts full extents. If that needs a sync and enough writes are in flight already, waits for more
     /// extents to share it. If starting fails, the chunks stay buffered, and the next write reports the
     /// error.
-    pub(crate) fn start_full(self: &Arc<Self>, st: &mut State) {
+    pub(crate) fn start_full(&self, st: &mut State) {
         if st.dirty.flushes_through {
             return;
         }
@@ -39,7 +38,7 @@ impl File {
         let ready = || st.dirty.buffer.extents().iter().filter(is_ready);
         let full: Vec<u64> = ready().map(Extent::first).collect();
         let base_end = layout::chunks(st.stored.base.size);
-        let overwrites = self.core.backing.context.durability == Durability::Strict
+        let overwrites = self.backing.context.durability == Durability::Strict
             && full.iter().any(|first| *first < base_end);
         let (streams, memory) = self.streams();
         let gathered = GATHERED.min(memory / WAITING / streams / 2);
@@ -55,11 +54,11 @@ impl File {
         }
     }
 
-    fn start_extents(self: &Arc<Self>, st: &mut State, full: &[u64]) -> Result<()> {
+    fn start_extents(&self, st: &mut State, full: &[u64]) -> Result<()> {
         let extents = &with_those_passed(st, full);
         for first in extents {
             if let Some(range) = st.dirty.buffer.extent_over(*first).map(Extent::range) {
-                self.committer().complete_to_change(st, &range);
+                self.committer.complete_to_change(st, &range);
             }
         }
         let is_among = |end: u64| {
@@ -82,18 +81,18 @@ impl File {
         chunks.extend(if new.is_empty() { Vec::new() } else { st.dirty.buffer.single(new) });
         chunks.sort_unstable();
         let changed = Changed { chunks, holes: Vec::new() };
-        if !self.committer().prepare_to_load(st, &changed)? {
+        if !self.committer.prepare_to_load(st, &changed)? {
             return Ok(());
         }
         let size = size_with(st, &changed);
-        let write = self.committer().load_write(st, size, &changed, extents)?;
-        self.committer().start(&self.core, st, write);
+        let write = self.committer.load_write(st, size, &changed, extents)?;
+        self.committer.start(self.core, st, write);
         Ok(())
     }
 
     /// Flushes the last chunk of the flushed version at its new length, or the hole that it becomes.
     fn flush_end(&self, st: &mut State, end: u64) -> Result<()> {
-        self.committer().complete_all(st);
+        self.committer.complete_all(st);
         st.dirty.buffer.spill_extent_of(end);
         let (chunks, holes) =
             if st.dirty.buffer.is_punched(end) { (vec![], vec![end]) } else { (vec![end], vec![]) };
@@ -107,17 +106,17 @@ impl File {
     pub(crate) fn begin_extent(&self, st: &mut State, index: u64) {
         let (streams, memory) = self.streams();
         let Some(range) = st.dirty.buffer.wants_extent(index, streams, memory) else { return };
-        let buffers = &self.core.backing.context.router.buffers;
+        let buffers = &self.backing.context.router.buffers;
         let get = |st: &State| {
             let is_first = st.dirty.in_flight.is_empty() && st.dirty.buffer.extents().is_empty();
             let spared =
-                self.core.backing.context.budget.buffers / if is_first { SPARED } else { SPARED_BY_SECOND };
+                self.backing.context.budget.buffers / if is_first { SPARED } else { SPARED_BY_SECOND };
             buffers.try_get_pair(Extent::bytes_for(&range), spared)
         };
         let mut pair = get(st);
         while pair.is_none() && !st.dirty.in_flight.is_empty() {
             // The file's own writes hold some buffers. If one fails, the next write reports the error.
-            let _ = self.committer().complete_first(st);
+            let _ = self.committer.complete_first(st);
             pair = get(st);
         }
         // Chunks of a failed write are in the buffer again, perhaps in this range.
@@ -129,8 +128,8 @@ impl File {
     /// Number of files written as streams, including this one, and the memory for all their extents in
     /// bytes.
     fn streams(&self) -> (usize, usize) {
-        let bound = self.core.backing.context.budget.buffers;
-        (self.core.backing.context.buffered.streams.load(Ordering::Relaxed).max(1), bound - bound / SPARED)
+        let bound = self.backing.context.budget.buffers;
+        (self.backing.context.buffered.streams.load(Ordering::Relaxed).max(1), bound - bound / SPARED)
     }
 }
 

@@ -65,7 +65,7 @@ impl File {
         if offset >= st.dirty.size {
             return Err(Error::NoData);
         }
-        self.flush_all(&mut st)?;
+        self.flusher().flush_all(&mut st)?;
         st.check_readable(0)?;
         let found = match st.stored.identity.clone() {
             Some(identity) => {

@@ -25,7 +25,7 @@ impl File {
         // T1
         st.remember_mtime(&*self.core.backing.store)?;
         if st.stored.leftover.is_some() {
-            self.flush_record(st)?;
+            self.flusher().flush_record(st)?;
         }
         st.dirty.finish_overwrites(&*self.core.backing.store)?;
         let identity = self.records().identity_or_new(st)?;

@@ -83,7 +83,7 @@ impl File {
         if data.is_empty() {
             return Ok(());
         }
-        self.make_room(st)?;
+        self.flusher().make_room(st)?;
         if st.stored.uncommitted >= COMMIT_AT {
             self.committer().commit(st)?;
         }
@@ -91,7 +91,7 @@ impl File {
             if offset > st.dirty.size {
                 self.grow(st, offset)?;
             }
-            self.start_full(st);
+            self.flusher().start_full(st);
             let put = self.put(st, offset, data);
             // Also after a partial failure: earlier parts may be in flight already, and the file is not
             // clean.
@@ -125,7 +125,7 @@ impl File {
             st.dirty.size = st.dirty.size.max(at);
             // Do not flush an extent whose last chunk is incomplete.
             if at.is_multiple_of(layout::CHUNK) && is_border(at / layout::CHUNK) {
-                self.start_full(st);
+                self.flusher().start_full(st);
             }
         }
         Ok(())
@@ -141,7 +141,7 @@ impl File {
     ) -> Result<&'a mut [u8; CHUNK]> {
         if st.dirty.buffer.get(index).is_none() {
             if written.start == 0 && written.end >= layout::chunk_len(st.dirty.size, index) {
-                self.begin_extent(st, index);
+                self.flusher().begin_extent(st, index);
                 let place = st.dirty.buffer.put(index);
                 place[written.end..].fill(0);
                 return Ok(place);
@@ -155,7 +155,7 @@ impl File {
     fn fetch(&self, st: &mut State, index: u64) -> Result<()> {
         let plain = self.read_to_change(st, index)?;
         if st.dirty.buffer.get(index).is_none() {
-            self.begin_extent(st, index);
+            self.flusher().begin_extent(st, index);
             st.dirty.buffer.insert(index, &plain);
         }
         Ok(())

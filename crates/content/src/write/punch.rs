@@ -46,7 +46,7 @@ impl File {
             if part.end == chunks.end {
                 return Ok(());
             }
-            self.flush_all(st)?;
+            self.flusher().flush_all(st)?;
             chunks.start = part.end;
         }
     }

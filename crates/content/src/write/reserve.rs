@@ -30,7 +30,7 @@ impl File {
         }
         // Reserve nothing that the next flush would truncate.
         if st.stored.records.on_disk == OnDisk::Nothing && !self.core.backing.store.is_empty()? {
-            self.flush_record(st)?;
+            self.flusher().flush_record(st)?;
         }
         if st.stored.overhangs {
             self.committer().complete_all(st);
@@ -45,7 +45,7 @@ impl File {
                 Err(e) if e.kind() == io::ErrorKind::Unsupported => return Ok(false),
                 Err(e) => {
                     // Releases what was reserved in vain.
-                    if let Err(e) = self.flush_all(st) {
+                    if let Err(e) = self.flusher().flush_all(st) {
                         log::debug!("a flush on a full store: {e}");
                     }
                     st.restore_mtime(&*self.core.backing.store);
@@ -63,9 +63,9 @@ impl File {
     /// # Errors
     /// Those of `take`, or the store's.
     fn take_through(&self, st: &mut State, take: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
-        self.flush_all(st)?;
+        self.flusher().flush_all(st)?;
         st.dirty.flushes_through = true;
-        let taken = take(st).and_then(|()| self.flush_all(st));
+        let taken = take(st).and_then(|()| self.flusher().flush_all(st));
         st.dirty.flushes_through = false;
         if taken.is_err() && st.fault.is_none() && st.dirty.unfinished.is_empty() {
             self.committer().complete_all(st);
@@ -74,19 +74,6 @@ impl File {
             st.dirty.write_failed = false;
         }
         taken
-    }
-
-    /// Releases space reserved past the end of the stored file that no buffered data needs any more.
-    pub(crate) fn give_back_places(&self, st: &mut State) {
-        let end = layout::stored_size(st.stored.tree.size()).next_multiple_of(PAGE);
-        if std::mem::take(&mut st.dirty.reserved) <= end || (self.core.backing.context.guard)().is_err() {
-            return;
-        }
-        // Setting the present length frees the space past it.
-        if let Err(e) = self.core.backing.store.len().and_then(|len| self.core.backing.store.set_len(len)) {
-            log::debug!("reserved space could not be given back: {e}");
-        }
-        st.restore_mtime(&*self.core.backing.store);
     }
 }
 
