@@ -88,11 +88,11 @@ pub fn newest_record(image: &[u8]) -> Option<Record> {
 /// # Errors
 /// Returns the file's error.
 pub fn rest(file: &Arc<File>) -> content::Result<()> {
-    let rest = file.clean_flush()?;
-    file.clean_sync()?;
-    if file.clean_settle(rest)? {
-        file.clean_sync()?;
-        file.clean_finish(rest)?;
+    let rest = file.cleaner().flush()?;
+    file.cleaner().sync()?;
+    if file.cleaner().settle(rest)? {
+        file.cleaner().sync()?;
+        file.cleaner().finish(rest)?;
     }
     Ok(())
 }

@@ -2,12 +2,16 @@
 
 use crate::{
     bound::Bound,
+    commit::Committer,
     error::Result,
-    file::File,
+    file_core::FileCore,
+    flush::Flusher,
+    record_writer::RecordWriter,
     rules::{Rule, holds},
     state::State,
 };
 use format::layout;
+use std::sync::Arc;
 
 /// A step of one file towards a clean record. It is void if the file has changed since.
 #[derive(Debug, Clone, Copy)]
@@ -17,20 +21,35 @@ pub struct CleanStep {
     newest: Option<Bound>,
 }
 
-impl File {
+/// Writes a file's clean record, in steps.
+#[derive(Clone, Copy)]
+pub struct Cleaner<'a> {
+    core: &'a Arc<FileCore>,
+    records: RecordWriter<'a>,
+    committer: Committer<'a>,
+    flusher: Flusher<'a>,
+}
+
+impl<'a> Cleaner<'a> {
+    pub(super) fn of(core: &'a Arc<FileCore>) -> Self {
+        let backing = &core.backing;
+        let (records, committer) = (RecordWriter::of(backing), Committer::of(backing));
+        Cleaner { core, records, committer, flusher: Flusher::of(core) }
+    }
+
     /// C4: flushes and writes the node pages. The caller then syncs the store.
     ///
     /// # Errors
-    /// As `flush`.
-    pub fn clean_flush(&self) -> Result<CleanStep> {
+    /// As [`File::flush`](crate::File::flush).
+    pub fn flush(&self) -> Result<CleanStep> {
         let mut st = self.core.state.write();
         self.flush_with_nodes(&mut st)?;
         Ok(CleanStep { changes: st.times.changes, newest: st.stored.records.newest_bound() })
     }
 
     fn flush_with_nodes(&self, st: &mut State) -> Result<()> {
-        self.committer().begin_change(st)?;
-        self.flusher().flush_all(st)?;
+        self.committer.begin_change(st)?;
+        self.flusher.flush_all(st)?;
         st.dirty.finish_overwrites(&*self.core.backing.store)?;
         if st.stored.records.on_disk.may_be_dirty() && holds(Rule::NodesBeforeClean) {
             let nodes = st.stored.tree.unsaved_nodes();
@@ -58,21 +77,21 @@ impl File {
         }
         settled?;
         if st.stored.records.on_disk.may_be_dirty() {
-            self.records().write_clean_record(st)?;
+            self.records.write_clean_record(st)?;
         }
-        self.records().sync_store(st)
+        self.records.sync_store(st)
     }
 
     /// C4 and C5 of `clean_at_once`.
     fn settle_at_once(&self, st: &mut State) -> Result<()> {
         self.flush_with_nodes(st)?;
         if st.stored.records.on_disk.may_be_dirty() {
-            self.records().sync_store(st)?;
+            self.records.sync_store(st)?;
             st.advance_base();
             let length = layout::stored_size(st.stored.tree.size());
             if !st.stored.tree.is_canonical() || self.core.backing.store.len()? != length {
                 self.make_exact(st, length)?;
-                self.records().sync_store(st)?;
+                self.records.sync_store(st)?;
             }
         }
         Ok(())
@@ -82,14 +101,14 @@ impl File {
     ///
     /// # Errors
     /// The store's; the file then accepts no more writes.
-    pub fn clean_sync(&self) -> Result<()> {
+    pub fn sync(&self) -> Result<()> {
         let mut st = self.core.state.write();
         // The store reports a failed sync only once. If this sync consumed the report, a write in flight
         // would miss it.
         if holds(Rule::CompleteBeforeSync) {
-            self.committer().complete_all(&mut st);
+            self.committer.complete_all(&mut st);
         }
-        if holds(Rule::SyncBeforeClean) { self.records().sync_store(&mut st) } else { Ok(()) }
+        if holds(Rule::SyncBeforeClean) { self.records.sync_store(&mut st) } else { Ok(()) }
     }
 
     /// C5, after a sync: makes the version the base and erases older slots. The caller then syncs again.
@@ -98,7 +117,7 @@ impl File {
     ///
     /// # Errors
     /// The store's.
-    pub fn clean_settle(&self, step: CleanStep) -> Result<bool> {
+    pub fn settle(&self, step: CleanStep) -> Result<bool> {
         let mut st = self.core.state.write();
         if is_void(&st, step) || !st.stored.records.on_disk.may_be_dirty() || st.fault.is_some() {
             return Ok(false);
@@ -108,7 +127,7 @@ impl File {
         let length = layout::stored_size(st.stored.tree.size());
         if st.stored.tree.is_canonical() && self.core.backing.store.len()? == length {
             st.advance_base();
-            self.records().write_clean_record(&mut st)?;
+            self.records.write_clean_record(&mut st)?;
             return Ok(false);
         }
         st.advance_base();
@@ -133,12 +152,12 @@ impl File {
     ///
     /// # Errors
     /// The store's.
-    pub fn clean_finish(&self, step: CleanStep) -> Result<()> {
+    pub fn finish(&self, step: CleanStep) -> Result<()> {
         let mut st = self.core.state.write();
         let settled = CleanStep { changes: step.changes + 1, ..step };
         if !is_void(&st, settled) && st.fault.is_none() && st.stored.is_committed() {
             (self.core.backing.context.guard)()?;
-            self.records().write_clean_record(&mut st)?;
+            self.records.write_clean_record(&mut st)?;
         }
         Ok(())
     }

@@ -228,7 +228,7 @@ impl File {
         if !holds(LeaseRule::CleanBeforeGivingBack) {
             self.flusher().flush_all(&mut st)?;
         } else if !st.is_clean() {
-            let stored = self.clean_at_once(&mut st);
+            let stored = self.cleaner().clean_at_once(&mut st);
             self.recheck_lease_on_error(&mut st, stored)?;
         }
         // Other machines may change these from here on.

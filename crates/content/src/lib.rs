@@ -75,7 +75,7 @@ pub use background::Background;
 pub use bound::{Bound, Bounds};
 pub use budget::Budget;
 pub use buffer::Buffered;
-pub use clean::CleanStep;
+pub use clean::{CleanStep, Cleaner};
 pub use context::{Context, Durability, Guard, Vacate};
 pub use error::{Damage, Error, Mismatch, RecordOrder, Refused, Result};
 pub use file::File;

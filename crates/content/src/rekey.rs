@@ -153,9 +153,9 @@ impl File {
     /// Writes the clean record. It need not be the last write to the store, because the whole file is
     /// made durable before it counts.
     fn make_clean(&self) -> Result<()> {
-        let step = self.clean_flush()?;
-        if self.clean_settle(step)? {
-            self.clean_finish(step)?;
+        let step = self.cleaner().flush()?;
+        if self.cleaner().settle(step)? {
+            self.cleaner().finish(step)?;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use super::{
     backing::Backing,
     bound::Bound,
+    clean::Cleaner,
     commit::Committer,
     context::Context,
     error::{Error, Result},
@@ -95,6 +96,11 @@ impl File {
 
     pub(super) fn flusher(&self) -> Flusher<'_> {
         Flusher::of(&self.core)
+    }
+
+    /// The steps towards a clean record.
+    pub fn cleaner(&self) -> Cleaner<'_> {
+        Cleaner::of(&self.core)
     }
 
     /// Whether the file was never committed although the stored file is not empty.

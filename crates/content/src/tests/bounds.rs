@@ -43,11 +43,11 @@ fn step(file: &Arc<File>, rng: &mut Rng) {
         1 => file.flush(),
         2 | 3 => file.sync(),
         4 => file.truncate(rng.below(9000)),
-        5 => file.clean_flush().and_then(|step| {
-            file.clean_sync()?;
-            if file.clean_settle(step)? {
-                file.clean_sync()?;
-                file.clean_finish(step)?;
+        5 => file.cleaner().flush().and_then(|step| {
+            file.cleaner().sync()?;
+            if file.cleaner().settle(step)? {
+                file.cleaner().sync()?;
+                file.cleaner().finish(step)?;
             }
             Ok(())
         }),

@@ -107,11 +107,11 @@ fn a_failing_store_on_the_way_to_rest() {
         file.write(3000, &vec![8; 497_000]).unwrap();
         store.fail_from(nth, Failure::Errno(libc::EIO));
         let steps = || {
-            let step = file.clean_flush()?;
-            file.clean_sync()?;
-            if file.clean_settle(step)? {
-                file.clean_sync()?;
-                file.clean_finish(step)?;
+            let step = file.cleaner().flush()?;
+            file.cleaner().sync()?;
+            if file.cleaner().settle(step)? {
+                file.cleaner().sync()?;
+                file.cleaner().finish(step)?;
             }
             Ok::<(), Error>(())
         };
@@ -277,12 +277,12 @@ fn a_clean_that_fails_anywhere_leaves_the_modification_time() {
         file.set_mtime(time, |t| Ok(store.set_mtime(t.seconds, t.nanoseconds)?)).unwrap();
         assert_eq!(store.mtime().unwrap(), (99, 1));
         store.fail_from(nth, Failure::Errno(libc::ENOSPC));
-        let step = file.clean_flush();
+        let step = file.cleaner().flush();
         let cleaned = step.and_then(|step| {
-            file.clean_sync()?;
-            if file.clean_settle(step)? {
-                file.clean_sync()?;
-                file.clean_finish(step)?;
+            file.cleaner().sync()?;
+            if file.cleaner().settle(step)? {
+                file.cleaner().sync()?;
+                file.cleaner().finish(step)?;
             }
             Ok(())
         });
@@ -309,14 +309,14 @@ fn cut_between_steps(before_settle: bool, nth: u64) -> (Result<Vec<u8>, Error>, 
     file.write(0, &[1; 300_000]).unwrap();
     clean(&file);
     file.write(0, &[2; 300_000]).unwrap();
-    let step = file.clean_flush().unwrap();
-    file.clean_sync().unwrap();
+    let step = file.cleaner().flush().unwrap();
+    file.cleaner().sync().unwrap();
     let mut failed = before_settle && cut();
-    if !file.failed() && file.clean_settle(step).unwrap() {
-        file.clean_sync().unwrap();
+    if !file.failed() && file.cleaner().settle(step).unwrap() {
+        file.cleaner().sync().unwrap();
         failed |= !before_settle && cut();
         if !file.failed() {
-            file.clean_finish(step).unwrap();
+            file.cleaner().finish(step).unwrap();
         }
     }
     (File::open(killed(&store.snapshot()), context).and_then(|left| read_all(&left)), failed)

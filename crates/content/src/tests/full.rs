@@ -74,7 +74,7 @@ impl Program {
             14 => self.file.sync().expect("what was taken has a place"),
             _ if self.reserves => clean(&self.file),
             // No space is reserved for nodes. A file without them is recovered.
-            _ => drop(self.file.clean_flush()),
+            _ => drop(self.file.cleaner().flush()),
         }
         assert_eq!(self.file.size(), self.content.len() as u64);
     }

@@ -53,11 +53,11 @@ pub(super) fn open(store: &Arc<FaultyFile>, context: &Arc<Context>) -> Arc<File>
 
 /// Cleans a file as the flusher does.
 pub(super) fn clean(file: &Arc<File>) {
-    let rest = file.clean_flush().unwrap();
-    file.clean_sync().unwrap();
-    if file.clean_settle(rest).unwrap() {
-        file.clean_sync().unwrap();
-        file.clean_finish(rest).unwrap();
+    let rest = file.cleaner().flush().unwrap();
+    file.cleaner().sync().unwrap();
+    if file.cleaner().settle(rest).unwrap() {
+        file.cleaner().sync().unwrap();
+        file.cleaner().finish(rest).unwrap();
     }
     assert!(file.is_clean());
 }

@@ -33,7 +33,7 @@ fn what_is_in_flight_counts_as_buffered_and_is_read_back() {
     let data = two_in_flight(&file, 1);
     let buffered = || context.buffered.chunks();
     assert_eq!((buffered(), jobs.len(), store.calls()), (THREE / 4096 - 1, 2, 0));
-    assert!(!file.is_clean() && !file.is_flushed());
+    assert!(!file.is_clean() && !file.cleaner().is_flushed());
     assert!(read_all(&file).unwrap() == data);
     assert!(store.calls() > 0, "a read brought them to the store");
     clean(&file);
@@ -121,15 +121,15 @@ fn a_write_that_fails_half_way_is_a_change() {
     let file = open(&store, &context);
     let before = Rng(6).bytes(THREE + 4096);
     file.write(0, &before).unwrap();
-    let rest = file.clean_flush().unwrap();
-    file.clean_sync().unwrap();
+    let rest = file.cleaner().flush().unwrap();
+    file.cleaner().sync().unwrap();
     let damage = |bytes: &mut Vec<u8>| bytes[layout::chunk_offset(THREE as u64 / 4096) as usize] ^= 1;
     store.tamper(damage);
     let again = Rng(7).bytes(THREE + 1);
     assert!(file.write(0, &again).is_err(), "needs the rest of the damaged chunk");
     store.tamper(damage);
     assert!(!file.core.state.read().dirty.in_flight.is_empty());
-    assert!(!file.clean_settle(rest).unwrap());
+    assert!(!file.cleaner().settle(rest).unwrap());
     jobs.try_iter().for_each(|job| job());
     file.sync().unwrap();
     let want = [&again[..THREE], &before[THREE..]].concat();

@@ -133,10 +133,10 @@ impl Files {
     /// Flushes all files, including their node pages. Called when the store is nearly full.
     pub(super) fn flush_all(&self) {
         for open in self.all() {
-            if open.file.is_flushed() || open.file.failed() {
+            if open.file.cleaner().is_flushed() || open.file.failed() {
                 continue;
             }
-            if let Err(e) = self.ctimes.keep(&open, || open.file.clean_flush()) {
+            if let Err(e) = self.ctimes.keep(&open, || open.file.cleaner().flush()) {
                 open.complain(&e);
             }
         }
@@ -208,9 +208,9 @@ impl Files {
         }
         let mut cleaned = self.cleaned.lock();
         let flush = |open: Arc<OpenFile>| {
-            let flushed = match open.file.is_flushed() {
-                true => open.file.clean_flush(),
-                false => self.ctimes.keep(&open, || open.file.clean_flush()),
+            let flushed = match open.file.cleaner().is_flushed() {
+                true => open.file.cleaner().flush(),
+                false => self.ctimes.keep(&open, || open.file.cleaner().flush()),
             };
             match flushed {
                 Ok(step) => Some((open, step)),
@@ -224,7 +224,7 @@ impl Files {
         let flushed = self.sync_for_clean(flushed, &failed);
         let settle = |(open, step): &(Arc<OpenFile>, CleanStep)| match self
             .ctimes
-            .keep(open, || open.file.clean_settle(*step))
+            .keep(open, || open.file.cleaner().settle(*step))
         {
             Ok(more) => {
                 self.note_durable(open);
@@ -237,7 +237,7 @@ impl Files {
         };
         let settled: Vec<_> = flushed.into_iter().filter(settle).collect();
         for (open, step) in self.sync_for_clean(settled, &failed) {
-            match self.ctimes.keep(&open, || open.file.clean_finish(step)) {
+            match self.ctimes.keep(&open, || open.file.cleaner().finish(step)) {
                 Ok(()) => open.complained.store(false, Ordering::Relaxed),
                 Err(e) => failed(&open, e),
             }
@@ -262,7 +262,7 @@ impl Files {
         }
         let synced = |(open, _): &(Arc<OpenFile>, CleanStep)| {
             let done = !each && open.key.0 == self.device;
-            done || open.file.clean_sync().map_err(|e| failed(open, e)).is_ok()
+            done || open.file.cleaner().sync().map_err(|e| failed(open, e)).is_ok()
         };
         files.into_iter().filter(synced).collect()
     }
@@ -274,7 +274,7 @@ impl Files {
         let is_other = |open: &Arc<OpenFile>| !asked.iter().any(|(of, _)| Arc::ptr_eq(of, open));
         for open in self.all().into_iter().filter(is_other).filter(|o| !o.file.is_clean() && !o.file.failed())
         {
-            open.file.clean_sync().unwrap_or_else(|e| failed(&open, e));
+            open.file.cleaner().sync().unwrap_or_else(|e| failed(&open, e));
         }
     }
 

@@ -426,18 +426,18 @@ impl<'a> Life<'a> {
             Op::Close => file.flush_at_close(),
             Op::Sync => file.sync(),
             Op::Rest => rest(file),
-            Op::RestFlush => file.clean_flush().map(|step| {
+            Op::RestFlush => file.cleaner().flush().map(|step| {
                 self.resting = Some(Resting { step, synced: false, settled: false });
             }),
             Op::RestSync => self.rest_sync(file).map(drop),
             Op::RestSettle => self.rest_sync(file).and_then(|resting| {
                 let Some(Resting { step, settled: false, .. }) = resting else { return Ok(()) };
-                let more = file.clean_settle(step)?;
+                let more = file.cleaner().settle(step)?;
                 self.resting = more.then_some(Resting { step, synced: false, settled: true });
                 Ok(())
             }),
             Op::RestFinish => self.rest_sync(file).and_then(|resting| match resting {
-                Some(Resting { step, settled: true, .. }) => file.clean_finish(step),
+                Some(Resting { step, settled: true, .. }) => file.cleaner().finish(step),
                 _ => Ok(()),
             }),
             Op::Salt => file.salt(true).map(drop),
@@ -449,7 +449,7 @@ impl<'a> Life<'a> {
         if let Some(resting) = &mut self.resting
             && !resting.synced
         {
-            file.clean_sync()?;
+            file.cleaner().sync()?;
             resting.synced = true;
         }
         Ok(self.resting)
@@ -468,7 +468,7 @@ impl<'a> Life<'a> {
             Op::Sync => self.oracle.confirm(),
             Op::Rest | Op::RestSettle | Op::RestFinish if file.is_clean() => self.oracle.confirm(),
             Op::Flush => self.oracle.flush(),
-            Op::Close | Op::Rest | Op::RestFlush if file.is_flushed() => self.oracle.flush(),
+            Op::Close | Op::Rest | Op::RestFlush if file.cleaner().is_flushed() => self.oracle.flush(),
             _ => {}
         }
     }

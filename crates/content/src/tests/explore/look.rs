@@ -376,11 +376,11 @@ pub(super) enum Wrong {
 
 /// Cleans a file.
 pub(super) fn rest(file: &Arc<File>) -> Result<(), Error> {
-    let step = file.clean_flush()?;
-    file.clean_sync()?;
-    if file.clean_settle(step)? {
-        file.clean_sync()?;
-        file.clean_finish(step)?;
+    let step = file.cleaner().flush()?;
+    file.cleaner().sync()?;
+    if file.cleaner().settle(step)? {
+        file.cleaner().sync()?;
+        file.cleaner().finish(step)?;
     }
     Ok(())
 }

@@ -204,7 +204,7 @@ fn after_a_failed_sync_no_other_makes_anything_durable() {
     assert!(files.sync(&open).is_err());
     content.mend();
     let durable = open.file.durable();
-    assert!(open.file.clean_sync().is_err());
+    assert!(open.file.cleaner().sync().is_err());
     assert_eq!(open.file.durable(), durable);
     assert!(files.flush_at_close(&open).is_err(), "the program hears of it");
 }

@@ -268,13 +268,13 @@ impl Run {
     /// Like `rest`, but other threads can make much progress between the steps.
     fn clean_in_steps(&self) -> Result<(), Error> {
         let others = || (0..shuttle::rand::thread_rng().gen_range(0..16)).for_each(|_| thread::yield_now());
-        let step = self.file.clean_flush()?;
+        let step = self.file.cleaner().flush()?;
         others();
-        self.file.clean_sync()?;
-        if self.file.clean_settle(step)? {
+        self.file.cleaner().sync()?;
+        if self.file.cleaner().settle(step)? {
             others();
-            self.file.clean_sync()?;
-            self.file.clean_finish(step)?;
+            self.file.cleaner().sync()?;
+            self.file.cleaner().finish(step)?;
         }
         Ok(())
     }
