@@ -10,7 +10,7 @@ use super::{
     file_core::FileCore,
     flush::Flusher,
     lease_keeper::LeaseTurns,
-    read::Ahead,
+    read::{Ahead, ChunkReader, ContentReader, RangeReader, SmallRead},
     record::OnDisk,
     record_writer::{RecordWriter, SyncKind},
     recover::{self, CrashRecovery, Header},
@@ -20,6 +20,8 @@ use super::{
     sync::Mutex,
     time::Time,
 };
+use crypto::chunk::CHUNK;
+use format::layout;
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -103,6 +105,18 @@ impl File {
         Cleaner::of(&self.core)
     }
 
+    pub(super) fn chunks(&self) -> ChunkReader<'_> {
+        ChunkReader::of(&self.core.backing)
+    }
+
+    pub(super) fn ranges(&self) -> RangeReader<'_> {
+        RangeReader::of(&self.core)
+    }
+
+    pub(super) fn reader(&self) -> ContentReader<'_> {
+        ContentReader::of(&self.core, &self.ahead)
+    }
+
     /// Whether the file was never committed although the stored file is not empty.
     pub fn is_blank(&self) -> bool {
         self.core.state.read().stored.records.on_disk == OnDisk::Nothing
@@ -122,6 +136,52 @@ impl File {
     /// When the application last changed the content since the file was opened.
     pub fn written_at(&self) -> Option<Time> {
         self.core.state.read().times.written_at
+    }
+
+    /// Reads up to `len` bytes, fewer only at the end of the file, and passes them to `give`. They are
+    /// borrowed from a read-ahead window, from the buffer in which they were opened, or, for short reads,
+    /// from `small`.
+    ///
+    /// # Errors
+    /// `Damaged` if a chunk of the range, or a page above it, does not authenticate; `give` is then not
+    /// called. Otherwise the store's.
+    pub fn read_to<T>(
+        &self,
+        offset: u64,
+        len: usize,
+        small: &mut Vec<u8>,
+        give: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T> {
+        let mut give = Some(give);
+        self.retry_under_lease(|| self.reader().read_to(offset, len, small, &mut give))
+    }
+
+    /// Reads up to `out.len()` bytes; fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// As `read_to`; the content of `out` is then unspecified.
+    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.retry_under_lease(|| self.ranges().read(offset, out))
+    }
+
+    /// Reads whole chunks directly into `out` and opens them there on the CPU. Returns the number of
+    /// bytes: fewer only at the end of the file. `None` if `offset` or `out` would split a chunk.
+    ///
+    /// # Errors
+    /// As `read_to`, and `Damaged` if the stored length is wrong. After an error, the content of `out` is
+    /// unspecified.
+    pub fn read_whole_chunks(&self, offset: u64, out: &mut [u8]) -> Result<Option<usize>> {
+        let cut = !offset.is_multiple_of(layout::CHUNK) || !out.len().is_multiple_of(CHUNK);
+        if cut {
+            return Ok(None);
+        }
+        self.retry_under_lease(|| self.ranges().read_whole(offset, out)).map(Some)
+    }
+
+    /// Performs these reads. Each result is the number of bytes read, fewer than requested only at the
+    /// end of the file, or an error as from [`File::read`].
+    pub fn read_together(&self, reads: &mut [SmallRead]) -> Vec<Result<usize>> {
+        self.reader().read_together(reads, |read| self.read(read.offset, read.out))
     }
 
     /// Writes buffered data to the store. The data then survives a kill, but not yet a power cut.

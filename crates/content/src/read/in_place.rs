@@ -1,7 +1,8 @@
 //! Opens chunks in the buffer they were read into, on all CPU threads. Each thread takes a run of chunks
 //! that is contiguous in the store and small enough to be still in the cache when it is opened.
 
-use crate::{damage::damaged_chunk, error::Result, file::File};
+use super::small::ChunkReader;
+use crate::{damage::damaged_chunk, error::Result};
 use crypto::{
     chunk::{CHUNK, ChunkKeys},
     tags::Opened,
@@ -42,7 +43,7 @@ pub(super) fn portions<'a>(
     portions
 }
 
-impl File {
+impl ChunkReader<'_> {
     /// Reads the ciphertext of the chunks to their places. Unless `apart`, bytes between them are
     /// overwritten with data that is never used.
     pub(super) fn read_portion(&self, portion: &mut Portion, apart: bool) -> Result<()> {
@@ -50,13 +51,12 @@ impl File {
         let (Some(first), Some(last)) = (chunks.first(), chunks.last()) else { return Ok(()) };
         if apart {
             return chunks.iter().try_for_each(|chunk| {
-                self.core
-                    .backing
+                self.backing
                     .read_ciphertext(chunk.id.index, &mut memory[chunk.offset - first.offset..][..chunk.len])
             });
         }
         let wanted = &mut memory[..last.offset + last.len - first.offset];
-        let got = self.core.backing.store.read_at(wanted, layout::chunk_offset(first.id.index))?;
+        let got = self.backing.store.read_at(wanted, layout::chunk_offset(first.id.index))?;
         let is_cut = |chunk: &&ChunkJob| chunk.offset + chunk.len > first.offset + got;
         chunks.iter().find(is_cut).map_or(Ok(()), |cut| Err(damaged_chunk(cut.id.index)))
     }
@@ -76,7 +76,7 @@ impl File {
             bytes += data.len();
             sealed.push(Opened { id: job.id, tag: job.tag, data });
         }
-        let open = || self.core.backing.context.router.decrypt_run(keys, &mut sealed);
+        let open = || self.backing.context.router.decrypt_run(keys, &mut sealed);
         metrics::measure(Activity::Batch, bytes, open).map_err(|place| damaged_chunk(chunks[place].id.index))
     }
 
@@ -88,7 +88,7 @@ impl File {
         content: &mut [u8],
         apart: bool,
     ) -> Result<()> {
-        let router = &self.core.backing.context.router;
+        let router = &self.backing.context.router;
         let portions = portions(chunks, content, router.threads());
         let mut parts: Vec<_> = portions.into_iter().map(|portion| (portion, Ok(()))).collect();
         router.share(&mut parts, |(portion, opened)| {

@@ -1,11 +1,10 @@
 //! Opens a long range of chunks at once: one read of the store, one batch, one plaintext buffer.
 
-use super::{in_place::portions, locate::slot_to_open};
+use super::{in_place::portions, locate::slot_to_open, range::RangeReader};
 use crate::{
     chunk_range::ChunkRange,
     damage::damaged_chunk,
     error::{Error, Result},
-    file::File,
     record::FileIdentity,
     rules::{Rule, holds},
     state::State,
@@ -67,7 +66,7 @@ struct FoundRange<'a> {
     _held: Option<RwLockReadGuard<'a, State>>,
 }
 
-impl File {
+impl RangeReader<'_> {
     /// Opens the chunks of a range that exist. The file may have been truncated since the range was
     /// chosen.
     ///
@@ -82,21 +81,13 @@ impl File {
         }
     }
 
-    /// Reads whole chunks directly into `out` and opens them there on the CPU. Returns the number of
-    /// bytes: fewer only at the end of the file. `None` if `offset` or `out` would split a chunk.
+    /// Reads whole chunks directly into `out` and opens them there on the CPU. Returns the number of bytes:
+    /// fewer only at the end of the file.
     ///
     /// # Errors
     /// Those of `decrypt_range`, and `Damaged` if the stored length is wrong. After an error, the content of
     /// `out` is unspecified.
-    pub fn read_whole_chunks(&self, offset: u64, out: &mut [u8]) -> Result<Option<usize>> {
-        let cut = !offset.is_multiple_of(layout::CHUNK) || !out.len().is_multiple_of(CHUNK);
-        if cut {
-            return Ok(None);
-        }
-        self.retry_under_lease(|| self.read_whole(offset, out)).map(Some)
-    }
-
-    fn read_whole(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
+    pub(crate) fn read_whole(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
         let end = offset.saturating_add(out.len() as u64);
         self.core.state.read().check_readable(end)?;
         let chunks = offset / layout::CHUNK..end / layout::CHUNK;
@@ -127,7 +118,7 @@ impl File {
                 // Buffered chunks are in place already.
                 let apart = !buffered.is_empty();
                 let mut portions = portions(&stored, &mut content, 1);
-                portions.iter_mut().try_for_each(|portion| self.read_portion(portion, apart))?;
+                portions.iter_mut().try_for_each(|portion| self.chunks.read_portion(portion, apart))?;
                 let copied = buffered.iter().map(|index| place(found.first, *index));
                 content = self.open_batch(identity, stored, content, output, copied)?;
                 fill_zeros(found.first, &zeros, &mut content);
@@ -145,7 +136,7 @@ impl File {
         let start = chunks.start * layout::CHUNK;
         let end = st.dirty.size.min(chunks.end * layout::CHUNK).max(start);
         let version = st.times.content;
-        let parts = self.parts(&st, &(chunks.start..layout::chunks(end)), content)?;
+        let parts = parts(&st, &(chunks.start..layout::chunks(end)), content)?;
         let identity = st.stored.identity.clone().filter(|_| !parts.stored.is_empty());
         let _held = matches!(lock, ReadLock::Held).then_some(st);
         Ok(FoundRange { first: chunks.start, len: (end - start) as usize, version, parts, identity, _held })
@@ -156,46 +147,15 @@ impl File {
         let Parts { stored, zeros, buffered } = &found.parts;
         if let Some(identity) = &found.identity {
             // Buffered chunks are in place already.
-            self.decrypt_in_place(&identity.keys.chunk, stored, content, !buffered.is_empty())?;
+            self.chunks.decrypt_in_place(&identity.keys.chunk, stored, content, !buffered.is_empty())?;
         }
         fill_zeros(found.first, zeros, content);
         Ok(())
     }
 
-    /// Finds the content of each chunk. Chunks in the write buffer are copied to their place in
-    /// `content`.
-    fn parts(&self, st: &State, chunks: &ChunkRange, content: &mut [u8]) -> Result<Parts> {
-        let size = st.stored.tree.size();
-        // Most chunks of a file are stored.
-        let stored = Vec::with_capacity((chunks.end - chunks.start) as usize);
-        let mut parts = Parts { stored, ..Parts::default() };
-        let mut first = chunks.start;
-        while first < chunks.end {
-            let end = group_end(first).min(chunks.end);
-            let is_stored = first < layout::chunks(size);
-            let entries = if is_stored { st.stored.tree.entries(layout::group_of(first))? } else { &[] };
-            for index in first..end {
-                let offset = place(chunks.start, index);
-                let entry = entries.get(layout::place_in_group(index)).unwrap_or(&Entry([None; 2]));
-                if let Some(plain) = st.dirty.buffer.get(index) {
-                    content[offset..offset + CHUNK].copy_from_slice(&plain[..]);
-                    parts.buffered.push(index);
-                } else if let Some(slot) = slot_to_open(st, index, entry)? {
-                    let id = ChunkId { index, epoch: slot.epoch, nonce: slot.nonce };
-                    let len = layout::chunk_len(size, index);
-                    parts.stored.push(ChunkJob { key: 0, id, len, offset, tag: slot.tag, ok: false });
-                } else {
-                    parts.zeros.push(index);
-                }
-            }
-            first = end;
-        }
-        Ok(parts)
-    }
-
     /// An input buffer of this many bytes, and an output buffer unless chunks are opened in place.
     fn buffers_for(&self, len: usize) -> (Buffer, Option<Buffer>) {
-        let router = &self.core.backing.context.router;
+        let router = &self.backing.context.router;
         if router.opens_in_place() {
             return (router.buffers.get(len), None);
         }
@@ -215,7 +175,7 @@ impl File {
         let keys = vec![identity.keys.chunk.clone()];
         let mut batch = Batch { op: Op::Open, keys, jobs, input, output };
         let bytes = batch.jobs.iter().map(|job| job.len).sum();
-        metrics::measure(Activity::Batch, bytes, || self.core.backing.context.router.run(&mut batch))?;
+        metrics::measure(Activity::Batch, bytes, || self.backing.context.router.run(&mut batch))?;
         if let Some(job) = batch.jobs.iter().find(|job| !job.ok) {
             return Err(damaged_chunk(job.id.index));
         }
@@ -228,6 +188,37 @@ impl File {
         }
         Ok(batch.output)
     }
+}
+
+/// Finds the content of each chunk. Chunks in the write buffer are copied to their place in
+/// `content`.
+fn parts(st: &State, chunks: &ChunkRange, content: &mut [u8]) -> Result<Parts> {
+    let size = st.stored.tree.size();
+    // Most chunks of a file are stored.
+    let stored = Vec::with_capacity((chunks.end - chunks.start) as usize);
+    let mut parts = Parts { stored, ..Parts::default() };
+    let mut first = chunks.start;
+    while first < chunks.end {
+        let end = group_end(first).min(chunks.end);
+        let is_stored = first < layout::chunks(size);
+        let entries = if is_stored { st.stored.tree.entries(layout::group_of(first))? } else { &[] };
+        for index in first..end {
+            let offset = place(chunks.start, index);
+            let entry = entries.get(layout::place_in_group(index)).unwrap_or(&Entry([None; 2]));
+            if let Some(plain) = st.dirty.buffer.get(index) {
+                content[offset..offset + CHUNK].copy_from_slice(&plain[..]);
+                parts.buffered.push(index);
+            } else if let Some(slot) = slot_to_open(st, index, entry)? {
+                let id = ChunkId { index, epoch: slot.epoch, nonce: slot.nonce };
+                let len = layout::chunk_len(size, index);
+                parts.stored.push(ChunkJob { key: 0, id, len, offset, tag: slot.tag, ok: false });
+            } else {
+                parts.zeros.push(index);
+            }
+        }
+        first = end;
+    }
+    Ok(parts)
 }
 
 /// Offset of a chunk in a range that begins with the chunk `first`.

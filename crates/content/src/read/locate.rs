@@ -1,11 +1,11 @@
 //! Finds the content of a chunk: in the buffer, in the store under a slot, or nowhere, in which case it
 //! reads as zeros.
 
+use super::range::RangeReader;
 use crate::{
     chunk_range::ChunkRange,
     damage::damaged_chunk,
     error::Result,
-    file::File,
     rules::{Rule, holds},
     state::State,
     sync::RwLockReadGuard,
@@ -24,7 +24,7 @@ use std::ops::Range;
 const LONG: u64 = layout::GROUP;
 const ALONG: u64 = 32;
 
-impl File {
+impl RangeReader<'_> {
     /// The file's state, with the slots of these chunks loaded, if they exist, and none of the chunks in
     /// flight.
     pub(super) fn state_with_slots(&self, chunks: &ChunkRange) -> Result<RwLockReadGuard<'_, State>> {
@@ -34,15 +34,15 @@ impl File {
         }
         if let Some(groups) = few_to_load(&st, chunks)
             && let Some(identity) = &st.stored.identity
-            && st.stored.tree.load_beside(self.core.backing.source(identity), groups)
+            && st.stored.tree.load_beside(self.backing.source(identity), groups)
         {
             return Ok(st);
         }
         drop(st);
         let mut st = self.core.state.write();
-        self.committer().complete_to_read(&mut st, chunks);
+        self.committer.complete_to_read(&mut st, chunks);
         if let Some((groups, identity)) = missing_groups(&st, chunks).zip(st.stored.identity.clone()) {
-            let (source, tree) = (self.core.backing.source(&identity), &mut st.stored.tree);
+            let (source, tree) = (self.backing.source(&identity), &mut st.stored.tree);
             tree.trim_cache();
             tree.load_all(source, groups.clone())?;
             if chunks.end - chunks.start >= LONG {
@@ -52,17 +52,17 @@ impl File {
         }
         Ok(st.downgrade())
     }
+}
 
-    /// The slot of a chunk whose content is in the store; `None` if it reads as zeros.
-    ///
-    /// # Errors
-    /// `Damaged` if it is a hole that does not authenticate.
-    pub(super) fn stored_slot(&self, st: &State, index: u64) -> Result<Option<Slot>> {
-        if index >= layout::chunks(st.stored.tree.size()) {
-            return Ok(None);
-        }
-        slot_to_open(st, index, &st.stored.tree.entry(index)?)
+/// The slot of a chunk whose content is in the store; `None` if it reads as zeros.
+///
+/// # Errors
+/// `Damaged` if it is a hole that does not authenticate.
+pub(super) fn stored_slot(st: &State, index: u64) -> Result<Option<Slot>> {
+    if index >= layout::chunks(st.stored.tree.size()) {
+        return Ok(None);
     }
+    slot_to_open(st, index, &st.stored.tree.entry(index)?)
 }
 
 /// Like `stored_slot`, for a known entry.

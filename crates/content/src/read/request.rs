@@ -1,10 +1,9 @@
 //! A read request, and the read-ahead windows that hold parts of it.
 
-use super::window::Window;
+use super::{ContentReader, range::RangeReader, window::Window};
 use crate::{
     chunk_range::{ChunkRange, chunks_of},
     error::Result,
-    file::File,
 };
 use metrics::Cache;
 use std::{ops::Range, sync::Arc};
@@ -30,13 +29,13 @@ impl Request {
     }
 }
 
-impl File {
+impl ContentReader<'_> {
     /// Records a request for `len` bytes, starts read-ahead for the requests expected next, and finds the
     /// windows that hold parts of this one.
     ///
     /// # Errors
     /// `Damaged` if the stored file is too short or too long for it.
-    pub(super) fn note_request(self: &Arc<Self>, offset: u64, len: usize) -> Result<Request> {
+    pub(super) fn note_request(&self, offset: u64, len: usize) -> Result<Request> {
         let (size, len, content) = {
             let st = self.core.state.read();
             st.check_readable(offset.saturating_add(len as u64))?;
@@ -48,12 +47,12 @@ impl File {
         }
         let found = self.ahead.lock().note(bytes.clone(), size, content);
         for window in found.begun {
-            let file = self.clone();
+            let core = self.core.clone();
             self.core
                 .backing
                 .context
                 .background
-                .run(move || window.open(|chunks| file.decrypt_range(chunks)));
+                .run(move || window.open(|chunks| RangeReader::of(&core).decrypt_range(chunks)));
         }
         let mut windows = found.windows;
         windows.sort_unstable_by_key(|window| window.chunks.start);

@@ -1,12 +1,13 @@
 //! Reads of a few chunks on the caller's thread: read directly to their destination, verified together,
 //! and opened in place.
 
+use super::locate::stored_slot;
 use crate::{
+    backing::Backing,
     buffer::PlainBuffer,
     chunk_range::{ChunkPart, parts},
     damage::damaged_chunk,
     error::Result,
-    file::File,
     state::State,
 };
 use crypto::{
@@ -33,38 +34,25 @@ impl WantedChunk<'_> {
     }
 }
 
-impl File {
+/// Opens chunks of a stored file whose slots are loaded.
+#[derive(Clone, Copy)]
+pub(crate) struct ChunkReader<'a> {
+    pub(super) backing: &'a Backing,
+}
+
+impl<'a> ChunkReader<'a> {
+    pub(crate) fn of(backing: &'a Backing) -> Self {
+        ChunkReader { backing }
+    }
+
     /// Reads bytes of chunks whose slots are loaded.
     ///
     /// # Errors
     /// As `File::read`.
     pub(crate) fn read_loaded(&self, st: &State, offset: u64, out: &mut [u8]) -> Result<()> {
         let mut wanted = Vec::new();
-        self.read_unstored(st, offset, out, &mut wanted)?;
+        read_unstored(st, offset, out, &mut wanted)?;
         self.decrypt_wanted(st, &mut wanted)
-    }
-
-    /// Reads the bytes that are not in the store, and adds the stored chunks to `wanted`.
-    pub(super) fn read_unstored<'a>(
-        &self,
-        st: &State,
-        offset: u64,
-        out: &'a mut [u8],
-        wanted: &mut Vec<WantedChunk<'a>>,
-    ) -> Result<()> {
-        let mut rest = out;
-        for ChunkPart { index, start, out } in parts(offset, rest.len()) {
-            let (out, after) = std::mem::take(&mut rest).split_at_mut(out.len());
-            rest = after;
-            if let Some(plain) = st.dirty.buffer.get(index) {
-                out.copy_from_slice(&plain[start..][..out.len()]);
-            } else if let Some(slot) = self.stored_slot(st, index)? {
-                wanted.push(WantedChunk { index, slot, start, out });
-            } else {
-                out.fill(0);
-            }
-        }
-        Ok(())
     }
 
     /// Opens chunks of the flushed version.
@@ -104,7 +92,7 @@ impl File {
             self.read_adjacent(adjacent)?;
         }
         let bytes = chunks.iter().map(|chunk| chunk.data.len()).sum();
-        let router = &self.core.backing.context.router;
+        let router = &self.backing.context.router;
         let opened = metrics::measure(Activity::Single, bytes, || router.decrypt_few(keys, &mut chunks));
         if let Err(place) = opened {
             let index = chunks[place].id.index;
@@ -125,14 +113,36 @@ impl File {
         let mut pieces: Vec<IoSliceMut> =
             adjacent.iter_mut().map(|chunk| IoSliceMut::new(chunk.data)).collect();
         let mut got = match &mut pieces[..] {
-            [one] => self.core.backing.store.read_at(one, offset)?,
-            several => self.core.backing.store.read_vectored_at(several, offset)?,
+            [one] => self.backing.store.read_at(one, offset)?,
+            several => self.backing.store.read_vectored_at(several, offset)?,
         };
         for chunk in adjacent {
             got = got.checked_sub(chunk.data.len()).ok_or_else(|| damaged_chunk(chunk.id.index))?;
         }
         Ok(())
     }
+}
+
+/// Reads the bytes that are not in the store, and adds the stored chunks to `wanted`.
+pub(super) fn read_unstored<'a>(
+    st: &State,
+    offset: u64,
+    out: &'a mut [u8],
+    wanted: &mut Vec<WantedChunk<'a>>,
+) -> Result<()> {
+    let mut rest = out;
+    for ChunkPart { index, start, out } in parts(offset, rest.len()) {
+        let (out, after) = std::mem::take(&mut rest).split_at_mut(out.len());
+        rest = after;
+        if let Some(plain) = st.dirty.buffer.get(index) {
+            out.copy_from_slice(&plain[start..][..out.len()]);
+        } else if let Some(slot) = stored_slot(st, index)? {
+            wanted.push(WantedChunk { index, slot, start, out });
+        } else {
+            out.fill(0);
+        }
+    }
+    Ok(())
 }
 
 /// Whether the second chunk directly follows the first in the store.

@@ -1,14 +1,12 @@
 //! Small reads of one file that arrived together. Each returns the same result as alone, but they are
 //! verified together, which takes hardly longer than a single read.
 
-use super::locate::is_at_hand;
+use super::{ContentReader, locate::is_at_hand, small::read_unstored};
 use crate::{
     chunk_range::{ChunkRange, chunks_of},
     error::{Error, Result},
-    file::File,
     state::State,
 };
-use std::sync::Arc;
 
 /// A read and its destination.
 pub struct SmallRead<'a> {
@@ -33,24 +31,23 @@ impl SmallRead<'_> {
     }
 }
 
-impl File {
-    /// Performs these reads. Each result is the number of bytes read, fewer than requested only at the
-    /// end of the file, or an error as from [`File::read`].
-    pub fn read_together(self: &Arc<Self>, reads: &mut [SmallRead]) -> Vec<Result<usize>> {
+impl ContentReader<'_> {
+    /// Performs these reads. Those that are not ready, or one of which is damaged, are left to `alone`.
+    pub(crate) fn read_together(
+        &self,
+        reads: &mut [SmallRead],
+        alone: impl Fn(&mut SmallRead) -> Result<usize>,
+    ) -> Vec<Result<usize>> {
         let mut done: Vec<_> = reads.iter_mut().map(|read| self.read_ahead(read)).collect();
         let mut rest: Vec<_> = done.iter_mut().zip(&mut *reads).filter(|(done, _)| done.is_none()).collect();
         self.read_side_by_side(&mut rest);
-        // Slow path: the remaining chunks are not ready or one is damaged. Read them one by one to report
-        // the error precisely.
-        let alone = |(done, read): (Option<_>, &mut SmallRead)| match done {
-            Some(result) => result,
-            None => self.read(read.offset, read.out),
-        };
-        done.into_iter().zip(reads).map(alone).collect()
+        // Slow path: one by one, to report the error precisely.
+        let rest = |(done, read): (Option<_>, &mut SmallRead)| done.unwrap_or_else(|| alone(read));
+        done.into_iter().zip(reads).map(rest).collect()
     }
 
     /// Records a read, and performs it if a window holds part of it.
-    fn read_ahead(self: &Arc<Self>, read: &mut SmallRead) -> Option<Result<usize>> {
+    fn read_ahead(&self, read: &mut SmallRead) -> Option<Result<usize>> {
         match self.note_request(read.offset, read.out.len()) {
             Ok(found) if found.windows.is_empty() => None,
             Ok(found) => match self.gather(&found, &mut read.out[..found.len()]) {
@@ -71,9 +68,9 @@ impl File {
         let mut wanted = Vec::new();
         let look = easy.iter_mut().try_for_each(|(_, read)| {
             let len = read.len(&st);
-            self.read_unstored(&st, read.offset, &mut read.out[..len], &mut wanted)
+            read_unstored(&st, read.offset, &mut read.out[..len], &mut wanted)
         });
-        if look.and_then(|()| self.decrypt_wanted(&st, &mut wanted)).is_ok() {
+        if look.and_then(|()| self.ranges.chunks.decrypt_wanted(&st, &mut wanted)).is_ok() {
             easy.iter_mut().for_each(|(done, read)| **done = Some(Ok(read.len(&st))));
         }
     }

@@ -166,7 +166,7 @@ impl File {
     fn read_to_change(&self, st: &mut State, index: u64) -> Result<PlainBuffer> {
         self.load_to_change(st, index)?;
         let mut plain = PlainBuffer::zeros();
-        self.read_loaded(st, index * layout::CHUNK, &mut plain[..])?;
+        self.chunks().read_loaded(st, index * layout::CHUNK, &mut plain[..])?;
         Ok(plain)
     }
 

@@ -1,0 +1,68 @@
+//! Reads at the file's state: from the write buffer and the store.
+
+use super::small::ChunkReader;
+use crate::{backing::Backing, commit::Committer, error::Result, file_core::FileCore};
+use crypto::chunk::CHUNK;
+use format::layout;
+
+/// Maximum bytes that are read chunk by chunk on the caller's thread. Longer reads use a batch.
+pub(super) const SMALL: usize = 7 * CHUNK;
+/// Maximum bytes that a long read opens at once.
+const AT_ONCE: usize = 4 << 20;
+
+/// Reads any bytes of a file, and locks its state for that.
+#[derive(Clone, Copy)]
+pub(crate) struct RangeReader<'a> {
+    pub(super) core: &'a FileCore,
+    pub(super) backing: &'a Backing,
+    pub(super) committer: Committer<'a>,
+    pub(super) chunks: ChunkReader<'a>,
+}
+
+impl<'a> RangeReader<'a> {
+    pub(crate) fn of(core: &'a FileCore) -> Self {
+        let backing = &core.backing;
+        RangeReader { core, backing, committer: Committer::of(backing), chunks: ChunkReader::of(backing) }
+    }
+
+    /// Reads up to `out.len()` bytes; fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// As `read_to`; the content of `out` is then unspecified.
+    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
+        if out.len() > SMALL {
+            return self.read_large(offset, out);
+        }
+        let end = offset.saturating_add(out.len() as u64);
+        let st = self.state_with_slots(&(offset / layout::CHUNK..end.div_ceil(layout::CHUNK)))?;
+        st.check_readable(end)?;
+        let len = st.available(offset, out.len());
+        self.chunks.read_loaded(&st, offset, &mut out[..len])?;
+        Ok(len)
+    }
+
+    /// `read` for long reads.
+    fn read_large(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        while done < out.len() {
+            let at = offset + done as u64;
+            let size = {
+                let st = self.core.state.read();
+                st.check_readable(offset.saturating_add(out.len() as u64))?;
+                st.dirty.size
+            };
+            let end = size.min(at.saturating_add((out.len() - done).min(AT_ONCE) as u64));
+            if at >= end {
+                break;
+            }
+            let opened = self.decrypt_range(at / layout::CHUNK..layout::chunks(end))?;
+            let part = opened.part(at, (end - at) as usize);
+            if part.is_empty() {
+                break; // Truncated meanwhile.
+            }
+            out[done..done + part.len()].copy_from_slice(part);
+            done += part.len();
+        }
+        Ok(done)
+    }
+}
