@@ -206,6 +206,19 @@ impl State {
         }
     }
 
+    /// SEEK_DATA (`data`) or SEEK_HOLE from `offset`, for a file treated as data throughout.
+    ///
+    /// # Errors
+    /// `NoData` past the end; EIO if the content is lost.
+    pub(super) fn seek_in_data(&self, offset: u64, data: bool) -> Result<u64> {
+        self.check_readable(0)?;
+        match (offset < self.dirty.size, data) {
+            (false, _) => Err(Error::NoData),
+            (true, true) => Ok(offset),
+            (true, false) => Ok(self.dirty.size),
+        }
+    }
+
     /// Whether the store holds everything that the application wrote.
     pub(super) fn is_stored(&self) -> bool {
         self.dirty.buffer.is_empty()

@@ -10,15 +10,17 @@ use super::{
     file_core::FileCore,
     flush::Flusher,
     lease_keeper::LeaseTurns,
-    read::{Ahead, ChunkReader, ContentReader, RangeReader, SmallRead},
+    lock::WriteGuard,
+    read::{Ahead, ContentReader, RangeReader, SmallRead},
     record::OnDisk,
     record_writer::{RecordWriter, SyncKind},
     recover::{self, CrashRecovery, Header},
     rekey,
     rules::{Rule, holds},
-    state::{Fault, State},
+    state::{Fault, State, Times},
     sync::Mutex,
     time::Time,
+    write::ContentWriter,
 };
 use crypto::chunk::CHUNK;
 use format::layout;
@@ -105,16 +107,16 @@ impl File {
         Cleaner::of(&self.core)
     }
 
-    pub(super) fn chunks(&self) -> ChunkReader<'_> {
-        ChunkReader::of(&self.core.backing)
-    }
-
     pub(super) fn ranges(&self) -> RangeReader<'_> {
         RangeReader::of(&self.core)
     }
 
     pub(super) fn reader(&self) -> ContentReader<'_> {
         ContentReader::of(&self.core, &self.ahead)
+    }
+
+    pub(super) fn writer(&self) -> ContentWriter<'_> {
+        ContentWriter::of(&self.core)
     }
 
     /// Whether the file was never committed although the stored file is not empty.
@@ -184,6 +186,119 @@ impl File {
         self.reader().read_together(reads, |read| self.read(read.offset, read.out))
     }
 
+    /// Writes all of `data`. It stays buffered until `flush`.
+    ///
+    /// # Errors
+    /// `TooLarge`; or the error that earlier buffered data met on its way to the store. In that case,
+    /// nothing of `data` was accepted.
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.writer().find_space(data.len() as u64);
+        let mut st = self.state_to_write()?;
+        let written = self.writer().write(&mut st, offset, data, Times::note_write);
+        self.recheck_lease_on_error(&mut st, written)
+    }
+
+    /// Like `write`, for data that the kernel gathered and writes later. The kernel sends the modification
+    /// time separately, before or after. A known time is kept until then.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub fn write_gathered(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.writer().find_space(data.len() as u64);
+        let mut st = self.state_to_write()?;
+        let written = self.writer().write_gathered(&mut st, offset, data);
+        self.recheck_lease_on_error(&mut st, written)
+    }
+
+    /// Writes all of `data` at the end of the file, and returns its offset.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub fn append(&self, data: &[u8]) -> Result<u64> {
+        self.writer().find_space(data.len() as u64);
+        let mut st = self.state_to_write()?;
+        let offset = st.dirty.size;
+        let written = self.writer().write(&mut st, offset, data, Times::note_write);
+        self.recheck_lease_on_error(&mut st, written).map(|()| offset)
+    }
+
+    /// Truncates the file, or extends it with a hole.
+    ///
+    /// # Errors
+    /// `TooLarge`, or the store's.
+    pub fn truncate(&self, size: u64) -> Result<()> {
+        if size > layout::MAX_SIZE {
+            return Err(Error::TooLarge);
+        }
+        self.writer().find_space(0);
+        let mut st = self.state_to_write()?;
+        let resized = self.writer().truncate(&mut st, size);
+        self.recheck_lease_on_error(&mut st, resized)
+    }
+
+    /// Makes a range read as zeros, by holes for whole chunks. Never changes the size.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        let mut st = self.state_to_write()?;
+        self.writer().punch(&mut st, offset, len)
+    }
+
+    /// fallocate(2): reserves space in the store. Grows the file unless `keep_size`.
+    ///
+    /// # Errors
+    /// `TooLarge`, or the store's (ENOSPC, EOPNOTSUPP).
+    pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+        let end = offset.checked_add(len).filter(|end| *end <= layout::MAX_SIZE).ok_or(Error::TooLarge)?;
+        // Buffered data must get its space first, in case this allocation takes all that is left.
+        self.writer().find_space(len);
+        let mut st = self.state_to_write()?;
+        self.writer().allocate(&mut st, offset, end, keep_size)
+    }
+
+    /// The state for a change of the content, which is under the present key then.
+    fn state_to_write(&self) -> Result<WriteGuard<'_>> {
+        let mut st = self.state_to_change()?;
+        self.renew(&mut st)?;
+        Ok(st)
+    }
+
+    /// SEEK_DATA (`data`) or SEEK_HOLE from `offset`, at chunk granularity; the end of the file counts as
+    /// a hole. Flushes first, because only the stored version knows its holes.
+    ///
+    /// # Errors
+    /// `NoData` past the end, or if there is no more data.
+    pub fn seek(&self, offset: u64, data: bool) -> Result<u64> {
+        self.retry_under_lease(|| self.flusher().seek(&mut self.core.state.write(), offset, data))
+    }
+
+    /// Like `seek`, for a file treated as data throughout.
+    ///
+    /// # Errors
+    /// `NoData` past the end; EIO if the content is lost.
+    pub fn seek_in_data(&self, offset: u64, data: bool) -> Result<u64> {
+        self.core.state.read().seek_in_data(offset, data)
+    }
+
+    /// Sets the modification time, which the stored file gets together with the last of its content.
+    /// `set` applies a time to the stored file: `time`, or its present one while something is buffered.
+    ///
+    /// # Errors
+    /// Those of `set`.
+    pub fn set_mtime(&self, time: Time, set: impl FnOnce(Time) -> Result<()>) -> Result<()> {
+        let mut st = self.core.state.write();
+        let shown = if st.is_stored() {
+            time
+        } else {
+            let (seconds, nanoseconds) = self.core.backing.store.mtime()?;
+            Time { seconds, nanoseconds }
+        };
+        set(shown)?;
+        // Without a lease, the store has the time, and another machine may change it.
+        st.times.mtime = (!self.core.backing.lacks_lease()).then_some(time);
+        Ok(())
+    }
     /// Writes buffered data to the store. The data then survives a kill, but not yet a power cut.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 
 mod close;
 mod extents;
+mod seek;
 mod singles;
 
 use super::{

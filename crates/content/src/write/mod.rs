@@ -7,15 +7,17 @@ mod reserve;
 mod truncate;
 
 use super::{
+    backing::Backing,
     buffer::{PlainBuffer, is_border},
     chunk_range::parts,
-    file::File,
+    commit::Committer,
+    file_core::FileCore,
+    flush::Flusher,
+    read::ChunkReader,
+    record_writer::RecordWriter,
     state::{State, Times},
 };
-use crate::{
-    error::{Error, Result},
-    time::Time,
-};
+use crate::error::{Error, Result};
 use crypto::chunk::CHUNK;
 use format::layout;
 use std::{ops::Range, sync::Arc};
@@ -23,75 +25,55 @@ use std::{ops::Range, sync::Arc};
 /// Flushed bytes after which a write commits, which keeps recovery short.
 const COMMIT_AT: u64 = 1 << 30;
 
-impl File {
-    /// Writes all of `data`. It stays buffered until `flush`.
+/// Puts changes into the write buffer.
+#[derive(Clone, Copy)]
+pub(super) struct ContentWriter<'a> {
+    backing: &'a Backing,
+    records: RecordWriter<'a>,
+    committer: Committer<'a>,
+    flusher: Flusher<'a>,
+    chunks: ChunkReader<'a>,
+}
+
+impl<'a> ContentWriter<'a> {
+    pub(super) fn of(core: &'a Arc<FileCore>) -> Self {
+        let backing = &core.backing;
+        ContentWriter {
+            backing,
+            records: RecordWriter::of(backing),
+            committer: Committer::of(backing),
+            flusher: Flusher::of(core),
+            chunks: ChunkReader::of(backing),
+        }
+    }
+
+    /// Writes all of `data`. It stays buffered until a flush. `note` records the change.
     ///
     /// # Errors
     /// `TooLarge`; or the error that earlier buffered data met on its way to the store. In that case,
     /// nothing of `data` was accepted.
-    pub fn write(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
-        self.find_space(data.len() as u64);
-        let mut st = self.state_to_change()?;
-        self.renew(&mut st)?;
-        let written = self.write_locked(&mut st, offset, data, Times::note_write);
-        self.recheck_lease_on_error(&mut st, written)
-    }
-
-    /// Like `write`, for data that the kernel gathered and writes later. The kernel sends the modification
-    /// time separately, before or after. A known time is kept until then.
-    ///
-    /// # Errors
-    /// As `write`.
-    pub fn write_gathered(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
-        self.find_space(data.len() as u64);
-        let mut st = self.state_to_change()?;
-        self.renew(&mut st)?;
-        let (end, written) = (st.dirty.size, offset..offset.saturating_add(data.len() as u64));
-        if end < offset && !data.is_empty() {
-            st.dirty.gaps.add(end..offset);
-        }
-        let put = self.write_locked(&mut st, offset, data, Times::note_gathered);
-        if put.is_ok() {
-            st.dirty.gaps.fill(&written);
-        }
-        self.recheck_lease_on_error(&mut st, put)
-    }
-
-    /// Writes all of `data` at the end of the file, and returns its offset.
-    ///
-    /// # Errors
-    /// As `write`.
-    pub fn append(self: &Arc<Self>, data: &[u8]) -> Result<u64> {
-        self.find_space(data.len() as u64);
-        let mut st = self.state_to_change()?;
-        self.renew(&mut st)?;
-        let offset = st.dirty.size;
-        let written = self.write_locked(&mut st, offset, data, Times::note_write);
-        self.recheck_lease_on_error(&mut st, written).map(|()| offset)
-    }
-
-    fn write_locked(
-        self: &Arc<Self>,
+    pub(super) fn write(
+        &self,
         st: &mut State,
         offset: u64,
         data: &[u8],
         note: impl FnOnce(&mut Times),
     ) -> Result<()> {
-        self.committer().begin_change(st)?;
+        self.committer.begin_change(st)?;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= layout::MAX_SIZE);
         let end = end.ok_or(Error::TooLarge)?;
         if data.is_empty() {
             return Ok(());
         }
-        self.flusher().make_room(st)?;
+        self.flusher.make_room(st)?;
         if st.stored.uncommitted >= COMMIT_AT {
-            self.committer().commit(st)?;
+            self.committer.commit(st)?;
         }
         self.take(st, offset..end, |st| {
             if offset > st.dirty.size {
                 self.grow(st, offset)?;
             }
-            self.flusher().start_full(st);
+            self.flusher.start_full(st);
             let put = self.put(st, offset, data);
             // Also after a partial failure: earlier parts may be in flight already, and the file is not
             // clean.
@@ -100,14 +82,30 @@ impl File {
         })
     }
 
+    /// Like `write`, for data that the kernel gathered.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub(super) fn write_gathered(&self, st: &mut State, offset: u64, data: &[u8]) -> Result<()> {
+        let (end, written) = (st.dirty.size, offset..offset.saturating_add(data.len() as u64));
+        if end < offset && !data.is_empty() {
+            st.dirty.gaps.add(end..offset);
+        }
+        let put = self.write(st, offset, data, Times::note_gathered);
+        if put.is_ok() {
+            st.dirty.gaps.fill(&written);
+        }
+        put
+    }
+
     /// Checks whether the store has space for `len` bytes. The caller must not hold the lock of any
     /// file's state.
-    fn find_space(&self, len: u64) {
-        self.core.backing.context.space.prepare(len, &self.core.backing.context.buffered);
+    pub(super) fn find_space(&self, len: u64) {
+        self.backing.context.space.prepare(len, &self.backing.context.buffered);
     }
 
     /// Copies bytes into the buffer, and starts extents that become full.
-    fn put(self: &Arc<Self>, st: &mut State, offset: u64, data: &[u8]) -> Result<()> {
+    fn put(&self, st: &mut State, offset: u64, data: &[u8]) -> Result<()> {
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
             let (index, start) = (at / layout::CHUNK, (at % layout::CHUNK) as usize);
@@ -125,7 +123,7 @@ impl File {
             st.dirty.size = st.dirty.size.max(at);
             // Do not flush an extent whose last chunk is incomplete.
             if at.is_multiple_of(layout::CHUNK) && is_border(at / layout::CHUNK) {
-                self.flusher().start_full(st);
+                self.flusher.start_full(st);
             }
         }
         Ok(())
@@ -133,15 +131,15 @@ impl File {
 
     /// The buffered copy of a chunk of which the caller will write `written`. The other bytes are read
     /// first.
-    fn chunk_to_write<'a>(
+    fn chunk_to_write<'b>(
         &self,
-        st: &'a mut State,
+        st: &'b mut State,
         index: u64,
         written: Range<usize>,
-    ) -> Result<&'a mut [u8; CHUNK]> {
+    ) -> Result<&'b mut [u8; CHUNK]> {
         if st.dirty.buffer.get(index).is_none() {
             if written.start == 0 && written.end >= layout::chunk_len(st.dirty.size, index) {
-                self.flusher().begin_extent(st, index);
+                self.flusher.begin_extent(st, index);
                 let place = st.dirty.buffer.put(index);
                 place[written.end..].fill(0);
                 return Ok(place);
@@ -155,7 +153,7 @@ impl File {
     fn fetch(&self, st: &mut State, index: u64) -> Result<()> {
         let plain = self.read_to_change(st, index)?;
         if st.dirty.buffer.get(index).is_none() {
-            self.flusher().begin_extent(st, index);
+            self.flusher.begin_extent(st, index);
             st.dirty.buffer.insert(index, &plain);
         }
         Ok(())
@@ -166,17 +164,17 @@ impl File {
     fn read_to_change(&self, st: &mut State, index: u64) -> Result<PlainBuffer> {
         self.load_to_change(st, index)?;
         let mut plain = PlainBuffer::zeros();
-        self.chunks().read_loaded(st, index * layout::CHUNK, &mut plain[..])?;
+        self.chunks.read_loaded(st, index * layout::CHUNK, &mut plain[..])?;
         Ok(plain)
     }
 
     /// Completes writes of a chunk in flight, and loads its slot.
     fn load_to_change(&self, st: &mut State, index: u64) -> Result<()> {
-        self.committer().complete_to_change(st, &(index..index + 1));
+        self.committer.complete_to_change(st, &(index..index + 1));
         if index < layout::chunks(st.stored.tree.size())
             && let Some(identity) = st.stored.identity.clone()
         {
-            st.stored.tree.load(self.core.backing.source(&identity), layout::group_of(index))?;
+            st.stored.tree.load(self.backing.source(&identity), layout::group_of(index))?;
         }
         Ok(())
     }
@@ -212,25 +210,6 @@ impl File {
             let within = part.start..part.start + part.out.len();
             self.chunk_to_write(st, part.index, within.clone())?[within].fill(0);
         }
-        Ok(())
-    }
-
-    /// Sets the modification time, which the stored file gets together with the last of its content.
-    /// `set` applies a time to the stored file: `time`, or its present one while something is buffered.
-    ///
-    /// # Errors
-    /// Those of `set`.
-    pub fn set_mtime(&self, time: Time, set: impl FnOnce(Time) -> Result<()>) -> Result<()> {
-        let mut st = self.core.state.write();
-        let shown = if st.is_stored() {
-            time
-        } else {
-            let (seconds, nanoseconds) = self.core.backing.store.mtime()?;
-            Time { seconds, nanoseconds }
-        };
-        set(shown)?;
-        // Without a lease, the store has the time, and another machine may change it.
-        st.times.mtime = (!self.core.backing.lacks_lease()).then_some(time);
         Ok(())
     }
 }

@@ -1,26 +1,24 @@
 //! Holes: ranges that are made to read as zeros.
 
-use crate::{chunk_range::ChunkRange, error::Result, file::File, state::State};
+use crate::{chunk_range::ChunkRange, error::Result, state::State, write::ContentWriter};
 use format::layout;
 
 /// Maximum holes buffered between two flushes, since each takes memory.
 const MOST_HOLES: usize = if cfg!(any(test, feature = "testing")) { 1 << 10 } else { 1 << 18 };
 
-impl File {
+impl ContentWriter<'_> {
     /// Makes a range read as zeros, by holes for whole chunks. Never changes the size.
     ///
     /// # Errors
     /// As `write`.
-    pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
-        let mut st = self.state_to_change()?;
-        self.renew(&mut st)?;
-        self.committer().complete_all(&mut st);
-        self.committer().begin_change(&mut st)?;
+    pub(crate) fn punch(&self, st: &mut State, offset: u64, len: u64) -> Result<()> {
+        self.committer.complete_all(st);
+        self.committer.begin_change(st)?;
         let end = offset.saturating_add(len).min(st.dirty.size);
         if offset >= end {
             return Ok(());
         }
-        let punched = self.punch_range(&mut st, offset, end);
+        let punched = self.punch_range(st, offset, end);
         // Also after a partial failure.
         st.times.note_write();
         punched
@@ -46,7 +44,7 @@ impl File {
             if part.end == chunks.end {
                 return Ok(());
             }
-            self.flusher().flush_all(st)?;
+            self.flusher.flush_all(st)?;
             chunks.start = part.end;
         }
     }
@@ -69,7 +67,7 @@ impl File {
         let Some(identity) = st.stored.identity.clone() else { return Ok(stored) };
         while index < chunks.end && stored.len() < MOST_HOLES {
             st.stored.tree.trim_cache();
-            match st.stored.tree.seek(self.core.backing.source(&identity), index, true)? {
+            match st.stored.tree.seek(self.backing.source(&identity), index, true)? {
                 Some(found) if found < chunks.end => {
                     stored.push(found);
                     index = found + 1;
