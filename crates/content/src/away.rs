@@ -29,7 +29,7 @@ impl File {
         }
         if self.core.backing.context.sharing.is_some() {
             drop(st);
-            return self.refresh(); // Another machine may have changed it meanwhile.
+            return self.lease().refresh(); // Another machine may have changed it meanwhile.
         }
         let (size, root) = (st.stored.base.size, st.stored.base.root);
         let mut times = std::mem::replace(&mut *st, State::never_committed(&self.core.backing.context)).times;

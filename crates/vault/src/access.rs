@@ -55,7 +55,7 @@ impl Vault {
             && check_regular(&opened).is_ok()
         {
             let open = self.files.open(key(&raw), file)?;
-            open.file.opened_as(stamp(&opened));
+            open.file.lease().opened_as(stamp(&opened));
             return Ok(open);
         }
         // The permission bits forbid it, or another node has the name by now.

@@ -63,7 +63,7 @@ impl Vault {
         })?;
         let file = opened.expect("made"); // invariant: `make` succeeds only after its closure did
         let file = self.files.create(key(&raw), file);
-        file.file.opened_as(stamp(&raw));
+        file.file.lease().opened_as(stamp(&raw));
         let stat = self.give_acls(&inherited, parent, &stored, Some(&file))?;
         Ok((stored, stat.map_or_else(|| self.present(&raw), Ok)?, file))
     }

@@ -115,7 +115,7 @@ impl Vault {
         stat.ctime = self.files.ctime(key(raw), stat.ctime);
         // If the open file cannot be examined, it will be opened anew. The store's values are used.
         if let Some(open) = self.files.get(key(raw))
-            && open.file.look_again_at(stamp(raw)).is_ok()
+            && open.file.lease().look_again_at(stamp(raw)).is_ok()
         {
             stat.size = open.file.size();
             stat.mtime = open.file.mtime().unwrap_or(stat.mtime);

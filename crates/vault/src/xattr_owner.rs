@@ -114,7 +114,7 @@ impl Vault {
             Target::Dir(dir) if create => Ok(Some(Identity::Dir(*dir.id()?))),
             Target::Dir(dir) => Ok(dir.id.map(Identity::Dir)),
             Target::File(file) => {
-                file.file.refresh()?;
+                file.file.lease().refresh()?;
                 self.identity_of_file(file, create)
             }
             Target::Entry(parent, name) => {

@@ -9,6 +9,7 @@ use super::{
     error::{Error, Result},
     file_core::FileCore,
     flush::Flusher,
+    lease_keeper::LeaseKeeper,
     lease_keeper::LeaseTurns,
     lock::WriteGuard,
     read::{Ahead, ContentReader, RangeReader, SmallRead},
@@ -46,7 +47,7 @@ impl File {
     pub fn open(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<Arc<File>> {
         if context.sharing.is_some() {
             let file = File::over(store, context);
-            file.refresh()?;
+            file.lease().refresh()?;
             return Ok(Arc::new(file));
         }
         let mut header = Header::read(&*store)?;
@@ -119,6 +120,11 @@ impl File {
         ContentWriter::of(&self.core)
     }
 
+    /// The file's lease.
+    pub fn lease(&self) -> LeaseKeeper<'_> {
+        LeaseKeeper::of(&self.core, &self.turns)
+    }
+
     /// Whether the file was never committed although the stored file is not empty.
     pub fn is_blank(&self) -> bool {
         self.core.state.read().stored.records.on_disk == OnDisk::Nothing
@@ -155,7 +161,7 @@ impl File {
         give: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
         let mut give = Some(give);
-        self.retry_under_lease(|| self.reader().read_to(offset, len, small, &mut give))
+        self.lease().retry_under_lease(|| self.reader().read_to(offset, len, small, &mut give))
     }
 
     /// Reads up to `out.len()` bytes; fewer only at the end of the file.
@@ -163,7 +169,7 @@ impl File {
     /// # Errors
     /// As `read_to`; the content of `out` is then unspecified.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.retry_under_lease(|| self.ranges().read(offset, out))
+        self.lease().retry_under_lease(|| self.ranges().read(offset, out))
     }
 
     /// Reads whole chunks directly into `out` and opens them there on the CPU. Returns the number of
@@ -177,7 +183,7 @@ impl File {
         if cut {
             return Ok(None);
         }
-        self.retry_under_lease(|| self.ranges().read_whole(offset, out)).map(Some)
+        self.lease().retry_under_lease(|| self.ranges().read_whole(offset, out)).map(Some)
     }
 
     /// Performs these reads. Each result is the number of bytes read, fewer than requested only at the
@@ -195,7 +201,7 @@ impl File {
         self.writer().find_space(data.len() as u64);
         let mut st = self.state_to_write()?;
         let written = self.writer().write(&mut st, offset, data, Times::note_write);
-        self.recheck_lease_on_error(&mut st, written)
+        self.lease().recheck_lease_on_error(&mut st, written)
     }
 
     /// Like `write`, for data that the kernel gathered and writes later. The kernel sends the modification
@@ -207,7 +213,7 @@ impl File {
         self.writer().find_space(data.len() as u64);
         let mut st = self.state_to_write()?;
         let written = self.writer().write_gathered(&mut st, offset, data);
-        self.recheck_lease_on_error(&mut st, written)
+        self.lease().recheck_lease_on_error(&mut st, written)
     }
 
     /// Writes all of `data` at the end of the file, and returns its offset.
@@ -219,7 +225,7 @@ impl File {
         let mut st = self.state_to_write()?;
         let offset = st.dirty.size;
         let written = self.writer().write(&mut st, offset, data, Times::note_write);
-        self.recheck_lease_on_error(&mut st, written).map(|()| offset)
+        self.lease().recheck_lease_on_error(&mut st, written).map(|()| offset)
     }
 
     /// Truncates the file, or extends it with a hole.
@@ -233,7 +239,7 @@ impl File {
         self.writer().find_space(0);
         let mut st = self.state_to_write()?;
         let resized = self.writer().truncate(&mut st, size);
-        self.recheck_lease_on_error(&mut st, resized)
+        self.lease().recheck_lease_on_error(&mut st, resized)
     }
 
     /// Makes a range read as zeros, by holes for whole chunks. Never changes the size.
@@ -259,7 +265,7 @@ impl File {
 
     /// The state for a change of the content, which is under the present key then.
     fn state_to_write(&self) -> Result<WriteGuard<'_>> {
-        let mut st = self.state_to_change()?;
+        let mut st = self.lease().state_to_change()?;
         self.renew(&mut st)?;
         Ok(st)
     }
@@ -270,7 +276,7 @@ impl File {
     /// # Errors
     /// `NoData` past the end, or if there is no more data.
     pub fn seek(&self, offset: u64, data: bool) -> Result<u64> {
-        self.retry_under_lease(|| self.flusher().seek(&mut self.core.state.write(), offset, data))
+        self.lease().retry_under_lease(|| self.flusher().seek(&mut self.core.state.write(), offset, data))
     }
 
     /// Like `seek`, for a file treated as data throughout.
@@ -309,7 +315,7 @@ impl File {
             self.core.backing.lease.refuse_lost()?; // The lease was given back, so nothing is left that could fail.
         }
         let flushed = self.flusher().flush_all(&mut st);
-        self.recheck_lease_on_error(&mut st, flushed)
+        self.lease().recheck_lease_on_error(&mut st, flushed)
     }
 
     /// Called on close. Flushes, unless that needs a sync, which closing a file does not ask for. Data
@@ -353,7 +359,7 @@ impl File {
             };
         }
         let synced = self.sync_all(&mut st, what);
-        self.recheck_lease_on_error(&mut st, synced)
+        self.lease().recheck_lease_on_error(&mut st, synced)
     }
 
     fn sync_all(&self, st: &mut State, what: SyncKind) -> Result<()> {
@@ -369,7 +375,7 @@ impl File {
     /// As `sync`; EIO while it is unknown whether there is a salt.
     pub fn salt(&self, create: bool) -> Result<Option<[u8; 32]>> {
         if create {
-            let mut st = self.state_to_change()?;
+            let mut st = self.lease().state_to_change()?;
             if st.stored.records.on_disk == OnDisk::Nothing {
                 self.flusher().flush_record(&mut st)?;
             }

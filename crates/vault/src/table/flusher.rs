@@ -184,7 +184,7 @@ impl Files {
         if open.file.is_clean() || open.file.failed() {
             return;
         }
-        match self.ctimes.keep(open, || open.file.give_back_in_time()) {
+        match self.ctimes.keep(open, || open.file.lease().give_back_in_time()) {
             Ok(()) => open.complained.store(false, Ordering::Relaxed),
             Err(e) => open.complain(&e),
         }

@@ -229,12 +229,12 @@ impl Files {
                     let open = open.clone();
                     if store.writable() && !open.store.writable() {
                         drop(files);
-                        open.file.between_locks(|| open.store.take_over(store))?;
-                        open.file.refresh()?;
+                        open.file.lease().between_locks(|| open.store.take_over(store))?;
+                        open.file.lease().refresh()?;
                         return Ok(open);
                     }
                     drop(files);
-                    match open.file.refresh() {
+                    match open.file.lease().refresh() {
                         Err(e) if self.is_cut_off(&open, &store, &e) => {
                             files = shard.files.lock();
                             if matches!(files.get(&key), Some(TableEntry::Open(there)) if Arc::ptr_eq(there, &open))
@@ -274,7 +274,7 @@ impl Files {
             && self.context.sharing.is_some()
             && holds(SharingRule::OpenAnew)
             && new.read_at(&mut [0], 0).is_ok()
-            && open.file.give_up()
+            && open.file.lease().give_up()
     }
 
     /// The open file of an inode that was just created.
@@ -415,7 +415,7 @@ impl Files {
         if self.context.sharing.is_none() || open.file.is_clean() {
             return Ok(());
         }
-        self.ctimes.keep(open, || open.file.give_back())
+        self.ctimes.keep(open, || open.file.lease().give_back())
     }
 
     /// Flushes a file and makes it durable.

@@ -355,7 +355,7 @@ fn a_handle_of_a_lost_lease_does_not_cut_what_others_wrote() {
     assert_eq!(all_of(&anew), b"theirs");
     // A change by name does not depend on the lost lease.
     one.set_attr(Target::Entry(&one.root(), &stored), &cut).unwrap();
-    anew.file.refresh().unwrap();
+    anew.file.lease().refresh().unwrap();
     assert_eq!(all_of(&anew), b"");
 }
 
@@ -427,7 +427,7 @@ fn a_lock_stays_while_the_file_is_opened_for_writing() {
         thread::sleep(Duration::from_millis(300)); // without the rule, the file is open by then
         found.send((!others.try_lock().unwrap(), opening)).unwrap();
     });
-    reading.file.refresh().unwrap();
+    reading.file.lease().refresh().unwrap();
     let (is_locked, opening) = looked.recv().unwrap();
     opening.join().unwrap();
     assert!(is_locked, "another may lock a file that is being looked at");

@@ -72,7 +72,7 @@ fn address(open: &Arc<OpenFile>) -> usize {
 }
 
 pub(super) fn has_lost(vault: &Vault, open: &OpenFile) -> bool {
-    vault.files().life.locks.is_lost(&open.store.fd()) || open.file.has_lost_lease()
+    vault.files().life.locks.is_lost(&open.store.fd()) || open.file.lease().is_lost()
 }
 
 impl World {

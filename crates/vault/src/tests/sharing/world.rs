@@ -216,7 +216,7 @@ impl World {
     /// The next process to open a file recovers what a killed client left.
     fn settle(&mut self, file: usize, open: &OpenFile) {
         if self.files[file].left.is_some() {
-            open.file.refresh().unwrap();
+            open.file.lease().refresh().unwrap();
             self.files[file].recovered(all_of(open).unwrap());
         }
     }

@@ -2,15 +2,13 @@
 //! machine may have written the file since, so unstored data is lost, and the rest may be stale. From
 //! then on the file only fails. Opening it again takes a new lease over a new descriptor.
 
-use super::{
-    file::File,
-    record::{OnDisk, Records},
-    recover::Header,
-    state::{Fault, State},
-};
+use super::LeaseKeeper;
 use crate::{
     error::{Error, Result},
     lease_rules::{LeaseRule, holds},
+    record::{OnDisk, Records},
+    recover::Header,
+    state::{Fault, State},
 };
 use format::layout;
 use rustix::io::Errno;
@@ -26,7 +24,7 @@ pub fn is_passing(error: &io::Error) -> bool {
     )
 }
 
-impl File {
+impl LeaseKeeper<'_> {
     /// Fails, now and from then on, if the lease is no longer held.
     ///
     /// # Errors
@@ -37,7 +35,7 @@ impl File {
             && !self.core.backing.lease.is_lost()
         {
             // Another thread that is storing a write would change the records meanwhile.
-            self.committer().complete_all(st);
+            self.committer.complete_all(st);
             if !self.keeps_lease(st)? {
                 log::error!("the store revoked a file's lease: unsaved changes are lost");
                 self.lose(st);
@@ -47,7 +45,7 @@ impl File {
     }
 
     /// Checks the lease if something could not be stored.
-    pub(super) fn recheck_lease_on_error<T>(&self, st: &mut State, stored: Result<T>) -> Result<T> {
+    pub(crate) fn recheck_lease_on_error<T>(&self, st: &mut State, stored: Result<T>) -> Result<T> {
         if let Err(Error::Store(_)) = &stored {
             let _ = self.check_lease(st); // The original error is the better one to report.
         }
@@ -56,7 +54,7 @@ impl File {
 
     /// Whether the lease was lost.
     #[cfg(any(test, feature = "testing"))]
-    pub fn has_lost_lease(&self) -> bool {
+    pub fn is_lost(&self) -> bool {
         self.core.backing.lease.is_lost()
     }
 

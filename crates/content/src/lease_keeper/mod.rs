@@ -10,10 +10,16 @@
 //! Without the lease, this process has no data that the store lacks, so it may forget its state of the
 //! file at any time.
 
+mod lost;
+
 use super::{
-    file::File,
+    clean::Cleaner,
+    commit::Committer,
+    file_core::FileCore,
+    flush::Flusher,
     lock::WriteGuard,
-    recover::Header,
+    record_writer::RecordWriter,
+    recover::{CrashRecovery, Header},
     state::{Fault, State},
 };
 use crate::{
@@ -24,9 +30,12 @@ use crate::{
 };
 use format::{layout, record::Record};
 use std::{
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
+
+pub use lost::is_passing;
 
 /// Maximum time to hold a lease while the file is still being written, since others may be waiting for
 /// it.
@@ -64,12 +73,37 @@ struct Turn {
     not_before: Option<Instant>,
 }
 
-impl File {
+/// Takes and releases a file's lease, and keeps the state of a shared file current.
+#[derive(Clone, Copy)]
+pub struct LeaseKeeper<'a> {
+    core: &'a Arc<FileCore>,
+    turns: &'a LeaseTurns,
+    records: RecordWriter<'a>,
+    recovery: CrashRecovery<'a>,
+    committer: Committer<'a>,
+    flusher: Flusher<'a>,
+    cleaner: Cleaner<'a>,
+}
+
+impl<'a> LeaseKeeper<'a> {
+    pub(super) fn of(core: &'a Arc<FileCore>, turns: &'a LeaseTurns) -> Self {
+        let backing = &core.backing;
+        LeaseKeeper {
+            core,
+            turns,
+            records: RecordWriter::of(backing),
+            recovery: CrashRecovery::of(backing),
+            committer: Committer::of(backing),
+            flusher: Flusher::of(core),
+            cleaner: Cleaner::of(core),
+        }
+    }
+
     /// The state for a change. For a shared file, waits for the lease first.
     ///
     /// # Errors
     /// EAGAIN if another machine does not release the lease in time; those of opening the file.
-    pub(super) fn state_to_change(&self) -> Result<WriteGuard<'_>> {
+    pub(super) fn state_to_change(&self) -> Result<WriteGuard<'a>> {
         let Some(patience) =
             self.core.backing.context.sharing.filter(|_| !self.core.backing.context.read_only)
         else {
@@ -93,9 +127,8 @@ impl File {
             let known = if holds(LeaseRule::LookUnderLease) { self.take_in(&mut st) } else { Ok(()) };
             // If the recovery cannot be written, no change is possible. Leave the lease to others.
             let unfinished = |st: &State| st.fault == Some(Fault::NotRecovered);
-            let recovered = known.and_then(|()| {
-                if unfinished(&st) { self.recovery().finish_recovery(&mut st) } else { Ok(()) }
-            });
+            let recovered = known
+                .and_then(|()| if unfinished(&st) { self.recovery.finish_recovery(&mut st) } else { Ok(()) });
             match recovered {
                 Ok(()) => {
                     turn.since = Some(Instant::now());
@@ -114,7 +147,7 @@ impl File {
     /// is writing it.
     ///
     /// # Errors
-    /// As [`File::open`]; EAGAIN if another machine does not release the lease in time; EIO if the store
+    /// As [`File::open`](crate::File::open); EAGAIN if another machine does not release the lease in time; EIO if the store
     /// revoked this one's.
     pub fn refresh(&self) -> Result<()> {
         if self.core.backing.lease.is_held() && holds(LeaseRule::CheckLeaseAtOpen) {
@@ -170,7 +203,7 @@ impl File {
         }
         self.core.backing.store.drop_cached(0);
         let mut found = State::never_committed(&self.core.backing.context);
-        match self.recovery().load_header(&mut found, stored, &header) {
+        match self.recovery.load_header(&mut found, stored, &header) {
             Ok(()) if found.fault.is_none() && found.is_clean() => *st = found,
             // Also reached if the read met a writer half-way.
             Ok(()) | Err(Error::Damaged(_)) => return Ok(false),
@@ -226,9 +259,9 @@ impl File {
         }
         self.core.backing.lease.refuse_lost()?;
         if !holds(LeaseRule::CleanBeforeGivingBack) {
-            self.flusher().flush_all(&mut st)?;
+            self.flusher.flush_all(&mut st)?;
         } else if !st.is_clean() {
-            let stored = self.cleaner().clean_at_once(&mut st);
+            let stored = self.cleaner.clean_at_once(&mut st);
             self.recheck_lease_on_error(&mut st, stored)?;
         }
         // Other machines may change these from here on.
@@ -258,7 +291,7 @@ impl File {
     /// present one.
     ///
     /// # Errors
-    /// As [`File::give_back`].
+    /// As `give_back`.
     pub fn between_locks(&self, exchange: impl FnOnce()) -> Result<()> {
         let _turn = holds(LeaseRule::KeepLockedDescriptor).then(|| self.turns.turn.lock());
         self.give_back()?;
@@ -297,9 +330,9 @@ impl File {
             return Ok(());
         }
         let mut found = State::never_committed(&self.core.backing.context);
-        self.recovery().load(&mut found, stored, &header)?;
+        self.recovery.load(&mut found, stored, &header)?;
         if found.stored.records.written {
-            self.records().sync_store(&mut found)?; // Other machines must find this recovery.
+            self.records.sync_store(&mut found)?; // Other machines must find this recovery.
         }
         *st = found;
         Ok(())
