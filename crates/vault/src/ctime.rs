@@ -42,7 +42,7 @@ impl ChangeTimes {
     /// also for observers during the work.
     pub(super) fn keep<T>(&self, open: &OpenFile, work: impl FnOnce() -> T) -> T {
         let Some(before) = stored(open) else { return work() };
-        self.begin(open.key, before, open.file.written_at());
+        self.begin(open.key, before, open.file.times().written_at());
         let result = work();
         self.end(open.key, stored(open).unwrap_or(before));
         result

@@ -276,7 +276,7 @@ impl Vault {
             copy = aside.copy(&*store)?;
             Ok(())
         };
-        let rebuilt = File::rebuild(store.clone(), self.files.context().clone(), keep)?;
+        let rebuilt = content::rebuild(store.clone(), self.files.context().clone(), keep)?;
         if rebuilt == Rebuilt::Foreign && File::open(store.clone(), self.files.context().clone()).is_ok() {
             return Ok((Rebuilt::Emptied, self.empty(&store, aside)?));
         }

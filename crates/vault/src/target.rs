@@ -118,8 +118,8 @@ impl Vault {
             && open.file.lease().look_again_at(stamp(raw)).is_ok()
         {
             stat.size = open.file.size();
-            stat.mtime = open.file.mtime().unwrap_or(stat.mtime);
-            stat.ctime = stat.ctime.max(open.file.written_at().unwrap_or(stat.ctime));
+            stat.mtime = open.file.times().mtime().unwrap_or(stat.mtime);
+            stat.ctime = stat.ctime.max(open.file.times().written_at().unwrap_or(stat.ctime));
         }
         Ok(stat)
     }
@@ -240,7 +240,7 @@ impl Vault {
                     SetTime::Now => Time::now(),
                     SetTime::At(time) => time,
                 };
-                open.file.set_mtime(time, |shown| match set(Some(SetTime::At(shown))) {
+                open.file.times().set_mtime(time, |shown| match set(Some(SetTime::At(shown))) {
                     // Without owning the file, the process may only set both times to the present.
                     Err(e) if wanted == SetTime::Now && is_not_owner(&e) => Ok(set(Some(SetTime::Now))?),
                     done => Ok(done?),

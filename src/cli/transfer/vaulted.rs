@@ -104,7 +104,7 @@ impl Side for Vaulted {
         let (dir, name) = node.entry()?;
         let open = self.0.open_file(dir, name, false)?;
         let read = self.0.stat(Named::File(&open)).map_err(io::Error::from).and_then(|before| {
-            open.file.each_segment(give)?;
+            content::each_segment(&open.file, give)?;
             Ok(before)
         });
         self.0.files().release(open);

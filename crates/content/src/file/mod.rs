@@ -1,35 +1,44 @@
 //! One open file.
 
+mod away;
+mod rekey;
+mod segments;
+
 use super::{
     backing::Backing,
     bound::Bound,
     clean::Cleaner,
-    commit::Committer,
     context::Context,
     error::{Error, Result},
     file_core::FileCore,
+    file_times::FileTimes,
     flush::Flusher,
-    lease_keeper::LeaseKeeper,
-    lease_keeper::LeaseTurns,
+    lease_keeper::{LeaseKeeper, LeaseTurns},
     lock::WriteGuard,
     read::{Ahead, ContentReader, RangeReader, SmallRead},
     record::OnDisk,
-    record_writer::{RecordWriter, SyncKind},
+    record_writer::SyncKind,
     recover::{self, CrashRecovery, Header},
-    rekey,
     rules::{Rule, holds},
-    state::{Fault, State, Times},
+    state::{Fault, Times},
     sync::Mutex,
-    time::Time,
     write::ContentWriter,
 };
 use crypto::chunk::CHUNK;
 use format::layout;
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use rekey::Rekeyer;
+use std::sync::Arc;
 use store::BackingFile;
+
+pub use segments::{Segment, each_piece, each_segment, next_range};
+
+/// The newest record of a stored file, if it is authentic; `None` if nothing was committed.
+///
+/// # Errors
+/// `Damaged`, or the store's.
+pub fn newest_record(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<Option<Bound>> {
+    recover::newest_record(&Backing::new(store, context))
+}
 
 /// The content of one open file. All methods may be called from several threads.
 pub struct File {
@@ -59,8 +68,12 @@ impl File {
             None => store,
         };
         let file = File::over(store, context);
-        file.recovery().require_accepted(&header)?;
-        file.recovery().load(&mut file.core.state.write(), file.core.backing.store.len()?, &header)?;
+        CrashRecovery::of(&file.core.backing).require_accepted(&header)?;
+        CrashRecovery::of(&file.core.backing).load(
+            &mut file.core.state.write(),
+            file.core.backing.store.len()?,
+            &header,
+        )?;
         Ok(Arc::new(file))
     }
 
@@ -71,14 +84,6 @@ impl File {
         Arc::new(file)
     }
 
-    /// The newest record of a stored file, if it is authentic; `None` if nothing was committed.
-    ///
-    /// # Errors
-    /// `Damaged`, or the store's.
-    pub fn newest_record(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<Option<Bound>> {
-        recover::newest_record(&Backing::new(store, context))
-    }
-
     pub(super) fn over(store: Arc<dyn BackingFile>, context: Arc<Context>) -> File {
         let router = &context.router;
         // A GPU is fastest with the longest windows.
@@ -87,37 +92,9 @@ impl File {
         File { core: FileCore::new(store, context), ahead, turns: LeaseTurns::default() }
     }
 
-    pub(super) fn records(&self) -> RecordWriter<'_> {
-        RecordWriter::of(&self.core.backing)
-    }
-
-    pub(super) fn recovery(&self) -> CrashRecovery<'_> {
-        CrashRecovery::of(&self.core.backing)
-    }
-
-    pub(super) fn committer(&self) -> Committer<'_> {
-        Committer::of(&self.core.backing)
-    }
-
-    pub(super) fn flusher(&self) -> Flusher<'_> {
-        Flusher::of(&self.core)
-    }
-
     /// The steps towards a clean record.
     pub fn cleaner(&self) -> Cleaner<'_> {
         Cleaner::of(&self.core)
-    }
-
-    pub(super) fn ranges(&self) -> RangeReader<'_> {
-        RangeReader::of(&self.core)
-    }
-
-    pub(super) fn reader(&self) -> ContentReader<'_> {
-        ContentReader::of(&self.core, &self.ahead)
-    }
-
-    pub(super) fn writer(&self) -> ContentWriter<'_> {
-        ContentWriter::of(&self.core)
     }
 
     /// The file's lease.
@@ -136,14 +113,9 @@ impl File {
         self.core.state.read().dirty.size
     }
 
-    /// The application's modification time, if the store's may differ.
-    pub fn mtime(&self) -> Option<Time> {
-        self.core.state.read().times.mtime
-    }
-
-    /// When the application last changed the content since the file was opened.
-    pub fn written_at(&self) -> Option<Time> {
-        self.core.state.read().times.written_at
+    /// The times of changes.
+    pub fn times(&self) -> FileTimes<'_> {
+        FileTimes::of(&self.core)
     }
 
     /// Reads up to `len` bytes, fewer only at the end of the file, and passes them to `give`. They are
@@ -161,7 +133,9 @@ impl File {
         give: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
         let mut give = Some(give);
-        self.lease().retry_under_lease(|| self.reader().read_to(offset, len, small, &mut give))
+        self.lease().retry_under_lease(|| {
+            ContentReader::of(&self.core, &self.ahead).read_to(offset, len, small, &mut give)
+        })
     }
 
     /// Reads up to `out.len()` bytes; fewer only at the end of the file.
@@ -169,7 +143,7 @@ impl File {
     /// # Errors
     /// As `read_to`; the content of `out` is then unspecified.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.lease().retry_under_lease(|| self.ranges().read(offset, out))
+        self.lease().retry_under_lease(|| RangeReader::of(&self.core).read(offset, out))
     }
 
     /// Reads whole chunks directly into `out` and opens them there on the CPU. Returns the number of
@@ -183,13 +157,14 @@ impl File {
         if cut {
             return Ok(None);
         }
-        self.lease().retry_under_lease(|| self.ranges().read_whole(offset, out)).map(Some)
+        self.lease().retry_under_lease(|| RangeReader::of(&self.core).read_whole(offset, out)).map(Some)
     }
 
     /// Performs these reads. Each result is the number of bytes read, fewer than requested only at the
     /// end of the file, or an error as from [`File::read`].
     pub fn read_together(&self, reads: &mut [SmallRead]) -> Vec<Result<usize>> {
-        self.reader().read_together(reads, |read| self.read(read.offset, read.out))
+        ContentReader::of(&self.core, &self.ahead)
+            .read_together(reads, |read| self.read(read.offset, read.out))
     }
 
     /// Writes all of `data`. It stays buffered until `flush`.
@@ -198,9 +173,9 @@ impl File {
     /// `TooLarge`; or the error that earlier buffered data met on its way to the store. In that case,
     /// nothing of `data` was accepted.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.writer().find_space(data.len() as u64);
+        ContentWriter::of(&self.core).find_space(data.len() as u64);
         let mut st = self.state_to_write()?;
-        let written = self.writer().write(&mut st, offset, data, Times::note_write);
+        let written = ContentWriter::of(&self.core).write(&mut st, offset, data, Times::note_write);
         self.lease().recheck_lease_on_error(&mut st, written)
     }
 
@@ -210,9 +185,9 @@ impl File {
     /// # Errors
     /// As `write`.
     pub fn write_gathered(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.writer().find_space(data.len() as u64);
+        ContentWriter::of(&self.core).find_space(data.len() as u64);
         let mut st = self.state_to_write()?;
-        let written = self.writer().write_gathered(&mut st, offset, data);
+        let written = ContentWriter::of(&self.core).write_gathered(&mut st, offset, data);
         self.lease().recheck_lease_on_error(&mut st, written)
     }
 
@@ -221,10 +196,10 @@ impl File {
     /// # Errors
     /// As `write`.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
-        self.writer().find_space(data.len() as u64);
+        ContentWriter::of(&self.core).find_space(data.len() as u64);
         let mut st = self.state_to_write()?;
         let offset = st.dirty.size;
-        let written = self.writer().write(&mut st, offset, data, Times::note_write);
+        let written = ContentWriter::of(&self.core).write(&mut st, offset, data, Times::note_write);
         self.lease().recheck_lease_on_error(&mut st, written).map(|()| offset)
     }
 
@@ -236,9 +211,9 @@ impl File {
         if size > layout::MAX_SIZE {
             return Err(Error::TooLarge);
         }
-        self.writer().find_space(0);
+        ContentWriter::of(&self.core).find_space(0);
         let mut st = self.state_to_write()?;
-        let resized = self.writer().truncate(&mut st, size);
+        let resized = ContentWriter::of(&self.core).truncate(&mut st, size);
         self.lease().recheck_lease_on_error(&mut st, resized)
     }
 
@@ -248,7 +223,7 @@ impl File {
     /// As `write`.
     pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
         let mut st = self.state_to_write()?;
-        self.writer().punch(&mut st, offset, len)
+        ContentWriter::of(&self.core).punch(&mut st, offset, len)
     }
 
     /// fallocate(2): reserves space in the store. Grows the file unless `keep_size`.
@@ -258,15 +233,15 @@ impl File {
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let end = offset.checked_add(len).filter(|end| *end <= layout::MAX_SIZE).ok_or(Error::TooLarge)?;
         // Buffered data must get its space first, in case this allocation takes all that is left.
-        self.writer().find_space(len);
+        ContentWriter::of(&self.core).find_space(len);
         let mut st = self.state_to_write()?;
-        self.writer().allocate(&mut st, offset, end, keep_size)
+        ContentWriter::of(&self.core).allocate(&mut st, offset, end, keep_size)
     }
 
     /// The state for a change of the content, which is under the present key then.
     fn state_to_write(&self) -> Result<WriteGuard<'_>> {
         let mut st = self.lease().state_to_change()?;
-        self.renew(&mut st)?;
+        Rekeyer::of(&self.core).renew(&mut st)?;
         Ok(st)
     }
 
@@ -276,7 +251,8 @@ impl File {
     /// # Errors
     /// `NoData` past the end, or if there is no more data.
     pub fn seek(&self, offset: u64, data: bool) -> Result<u64> {
-        self.lease().retry_under_lease(|| self.flusher().seek(&mut self.core.state.write(), offset, data))
+        self.lease()
+            .retry_under_lease(|| Flusher::of(&self.core).seek(&mut self.core.state.write(), offset, data))
     }
 
     /// Like `seek`, for a file treated as data throughout.
@@ -287,24 +263,43 @@ impl File {
         self.core.state.read().seek_in_data(offset, data)
     }
 
-    /// Sets the modification time, which the stored file gets together with the last of its content.
-    /// `set` applies a time to the stored file: `time`, or its present one while something is buffered.
+    /// Checks that the stored file has the length that its record implies.
     ///
     /// # Errors
-    /// Those of `set`.
-    pub fn set_mtime(&self, time: Time, set: impl FnOnce(Time) -> Result<()>) -> Result<()> {
-        let mut st = self.core.state.write();
-        let shown = if st.is_stored() {
-            time
-        } else {
-            let (seconds, nanoseconds) = self.core.backing.store.mtime()?;
-            Time { seconds, nanoseconds }
-        };
-        set(shown)?;
-        // Without a lease, the store has the time, and another machine may change it.
-        st.times.mtime = (!self.core.backing.lacks_lease()).then_some(time);
-        Ok(())
+    /// `Damaged` if not.
+    pub fn check_length(&self) -> Result<()> {
+        let st = self.core.state.read();
+        st.check_readable(st.dirty.size)
     }
+
+    /// Verifies the entries of a group of chunks.
+    ///
+    /// # Errors
+    /// `Damaged` if the entries, or the nodes above them, do not verify.
+    pub fn check_group(&self, group: u64) -> Result<()> {
+        let mut st = self.core.state.write();
+        let Some(identity) = st.stored.identity.clone() else { return Ok(()) };
+        st.stored.tree.trim_cache();
+        st.stored.tree.load(self.core.backing.source(&identity), group)
+    }
+
+    /// Whether the file is under a former key of the vault.
+    pub fn has_former_key(&self) -> bool {
+        Rekeyer::of(&self.core).has_former(&self.core.state.read())
+    }
+
+    /// Durably rewrites the file under the present key. Its salt stays the same. Other users of the file
+    /// block meanwhile. Returns false if there was nothing to do. No pending write can be under a former
+    /// key, because each write first puts the file under the present one. As long as the old form is
+    /// whole, `go_on` decides whether to continue.
+    ///
+    /// # Errors
+    /// EINTR if `go_on` returned false, with nothing changed; `Damaged` if part of the file cannot be
+    /// read; the store's. If the old form is no longer whole, the file fails until it is opened again.
+    pub fn rekey(&self, go_on: &dyn Fn() -> bool) -> Result<bool> {
+        Rekeyer::of(&self.core).rekey(&mut self.core.state.write(), go_on)
+    }
+
     /// Writes buffered data to the store. The data then survives a kill, but not yet a power cut.
     ///
     /// # Errors
@@ -314,7 +309,7 @@ impl File {
         if self.core.backing.lease.is_held() {
             self.core.backing.lease.refuse_lost()?; // The lease was given back, so nothing is left that could fail.
         }
-        let flushed = self.flusher().flush_all(&mut st);
+        let flushed = Flusher::of(&self.core).flush_all(&mut st);
         self.lease().recheck_lease_on_error(&mut st, flushed)
     }
 
@@ -325,7 +320,7 @@ impl File {
     /// # Errors
     /// As `flush`; EIO if earlier writes could not be made durable.
     pub fn flush_at_close(&self) -> Result<()> {
-        self.flusher().flush_at_close(&mut self.core.state.write())
+        Flusher::of(&self.core).flush_at_close(&mut self.core.state.write())
     }
 
     /// Flushes, and makes the result durable.
@@ -358,14 +353,8 @@ impl File {
                 SyncKind::Whole => Ok(self.core.backing.store.sync_whole()?),
             };
         }
-        let synced = self.sync_all(&mut st, what);
+        let synced = Flusher::of(&self.core).sync(&mut st, what);
         self.lease().recheck_lease_on_error(&mut st, synced)
-    }
-
-    fn sync_all(&self, st: &mut State, what: SyncKind) -> Result<()> {
-        self.committer().begin_change(st)?;
-        self.flusher().flush_all(st)?;
-        self.committer().commit_with(st, what)
     }
 
     /// The file's salt. If nothing was ever committed, there is none; with `create`, an empty version is
@@ -377,7 +366,7 @@ impl File {
         if create {
             let mut st = self.lease().state_to_change()?;
             if st.stored.records.on_disk == OnDisk::Nothing {
-                self.flusher().flush_record(&mut st)?;
+                Flusher::of(&self.core).flush_record(&mut st)?;
             }
         }
         let st = self.core.state.read();
@@ -408,11 +397,6 @@ impl File {
         }
     }
 
-    /// When the content last changed, either in memory or in the store.
-    pub fn changed_at(&self) -> Instant {
-        self.core.state.read().times.changed_at
-    }
-
     /// Drops the read-ahead windows. Called after the last reader has closed the file.
     pub fn end_readers(&self) {
         self.ahead.lock().end();
@@ -427,11 +411,6 @@ impl File {
         {
             st.stored.tree.drop_leaves();
         }
-    }
-
-    /// Age of the oldest change that is not durable yet.
-    pub fn uncommitted_for(&self) -> Duration {
-        self.core.state.read().times.uncommitted_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Whether an fdatasync failed, a panic left the state unusable, or the store revoked the lease.

@@ -14,6 +14,7 @@ use super::{
     buffer::Extent,
     commit::{Changed, Committer},
     file_core::FileCore,
+    record_writer::SyncKind,
     rules::{Rule, holds},
     state::State,
 };
@@ -53,6 +54,16 @@ impl<'a> Flusher<'a> {
         st.dirty.buffer.end_streams();
         st.dirty.write_failed = false;
         Ok(())
+    }
+
+    /// Flushes everything, and makes it durable.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(super) fn sync(&self, st: &mut State, what: SyncKind) -> Result<()> {
+        self.committer.begin_change(st)?;
+        self.flush_all(st)?;
+        self.committer.commit_with(st, what)
     }
 
     /// Flushes no chunks, only a record: to create the first one, or to correct the newest.

@@ -1,6 +1,6 @@
 //! Identifies a damaged file: the salt of its keys, and the record that still authenticates.
 
-use super::{File, FileIdentity, entries_below};
+use super::{FileIdentity, Rebuilder, entries_below};
 use crate::error::Result;
 use format::{
     entry::{EPOCH_LIMIT, Entry},
@@ -28,16 +28,16 @@ pub(super) struct RebuildAnchor {
     pub(super) recorded: bool,
 }
 
-impl File {
+impl Rebuilder<'_> {
     /// Evaluates the records; `None` if no key of this vault fits.
     pub(super) fn anchor(&self) -> Result<Option<RebuildAnchor>> {
         let mut header = [0; 2 * RECORD];
-        self.core.backing.store.read_at(&mut header, 0)?;
+        self.backing.store.read_at(&mut header, 0)?;
         let sectors = header.as_chunks::<RECORD>().0;
         let mut records: Vec<Record> = sectors.iter().filter_map(|sector| self.authentic(sector)).collect();
         records.sort_by_key(|record| std::cmp::Reverse(record.sequence));
         for record in &records {
-            let Some(identity) = self.core.backing.derive(record.key) else { continue };
+            let Some(identity) = self.backing.derive(record.key) else { continue };
             let alone = records.iter().all(|other| other.key == record.key);
             if alone || self.any_chunk_is_of(&identity)? {
                 let whole = sectors.iter().all(|sector| self.authentic(sector).is_some());
@@ -50,8 +50,8 @@ impl File {
 
     fn authentic(&self, sector: &[u8; RECORD]) -> Option<Record> {
         let id = Record::peek_key(sector).ok()?;
-        let record = Record::decode(sector, &self.core.backing.derive(id)?.keys.record).ok()?;
-        self.core.backing.context.keys.accept(&id, sector).then_some(record)
+        let record = Record::decode(sector, &self.backing.derive(id)?.keys.record).ok()?;
+        self.backing.context.keys.accept(&id, sector).then_some(record)
     }
 
     /// Evaluates an authentic record. If the other sector is damaged, it may have been the newer one, so
@@ -61,7 +61,7 @@ impl File {
         let base = record.base();
         let clean = base.is_none();
         let size = if clean && !whole && self.root(&identity, target.size, target.epoch)? != target.root {
-            layout::plain_size(self.core.backing.store.len()?)
+            layout::plain_size(self.backing.store.len()?)
         } else {
             base.map_or(target.size, |base| base.size.max(target.size))
         };
@@ -82,13 +82,11 @@ impl File {
     fn by_salt(&self, sectors: &[[u8; RECORD]]) -> Result<Option<RebuildAnchor>> {
         for sector in sectors {
             let Some((salt, _)) = sector[SALT_AT..].split_first_chunk() else { continue };
-            for derive in self.core.backing.context.keys.any_of(*salt) {
+            for derive in self.backing.context.keys.any_of(*salt) {
                 let identity = FileIdentity::new(derive);
                 // A holder of the former key could have written the chunk.
-                if !self.core.backing.context.keys.are_former(&identity.id)
-                    && self.any_chunk_is_of(&identity)?
-                {
-                    let size = layout::plain_size(self.core.backing.store.len()?);
+                if !self.backing.context.keys.are_former(&identity.id) && self.any_chunk_is_of(&identity)? {
+                    let size = layout::plain_size(self.backing.store.len()?);
                     let epoch = EPOCH_LIMIT - 1;
                     return Ok(Some(RebuildAnchor {
                         identity,
@@ -105,18 +103,13 @@ impl File {
     }
 
     fn any_chunk_is_of(&self, identity: &FileIdentity) -> Result<bool> {
-        let size = layout::plain_size(self.core.backing.store.len()?);
+        let size = layout::plain_size(self.backing.store.len()?);
         let mut found = false;
-        self.core.backing.each_group(layout::groups(size), |group, raw| {
+        self.backing.each_group(layout::groups(size), |group, raw| {
             for (index, Entry(slots)) in (layout::first_chunk(group)..).zip(entries_below(group, raw, size)) {
                 for slot in slots.iter().flatten() {
                     found = found
-                        || self.core.backing.verifies(
-                            identity,
-                            index,
-                            *slot,
-                            layout::chunk_len(size, index),
-                        )?;
+                        || self.backing.verifies(identity, index, *slot, layout::chunk_len(size, index))?;
                 }
             }
             Ok(())

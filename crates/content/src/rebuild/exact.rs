@@ -1,7 +1,9 @@
 //! Repair of a file whose entries give the root of its record. Only node pages, leftover slots, the other
 //! record or the length can then be wrong.
 
-use super::{File, FileIdentity, Patches, RebuildAnchor, RebuildPlan, Rebuilt, entries_below, patch_group};
+use super::{
+    FileIdentity, Patches, RebuildAnchor, RebuildPlan, Rebuilder, Rebuilt, entries_below, patch_group,
+};
 use crate::{error::Result, tree::RootBuilder};
 use format::{
     layout,
@@ -9,7 +11,7 @@ use format::{
     tree::{Digest, leaf_digest},
 };
 
-impl File {
+impl Rebuilder<'_> {
     /// A plan that keeps everything; `None` if the entries do not give the root.
     pub(super) fn exact(&self, anchor: &RebuildAnchor) -> Result<Option<RebuildPlan>> {
         let Some(root) = anchor.root else { return Ok(None) };
@@ -37,7 +39,7 @@ impl File {
             }
             Ok(())
         };
-        self.core.backing.each_group(layout::groups(size), |group, raw| {
+        self.backing.each_group(layout::groups(size), |group, raw| {
             let entries = entries_below(group, raw, size);
             let kept: Vec<_> = entries.iter().map(|entry| entry.current(Some(epoch), None)).collect();
             let slots = kept.iter().map(|kept| kept.as_ref().map(|(_, slot)| slot));
@@ -52,7 +54,7 @@ impl File {
     /// A stored page; zeros past the end of the stored file.
     pub(super) fn page(&self, at: u64) -> Result<[u8; layout::PAGE as usize]> {
         let mut page = [0; layout::PAGE as usize];
-        self.core.backing.store.read_at(&mut page, at)?;
+        self.backing.store.read_at(&mut page, at)?;
         Ok(page)
     }
 }

@@ -12,7 +12,7 @@ mod anchor;
 mod exact;
 mod salvage;
 
-use super::{context::Context, file::File, record::FileIdentity, tree::decode_entries};
+use super::{backing::Backing, context::Context, record::FileIdentity, tree::decode_entries};
 use crate::error::{Error, Result};
 use anchor::RebuildAnchor;
 use format::{
@@ -48,69 +48,75 @@ struct RebuildPlan {
     outcome: Rebuilt,
 }
 
-impl File {
-    /// Rebuilds the stored file. `keep` is called before anything useful may be overwritten, and makes a
-    /// copy.
-    ///
-    /// After an interruption, it can be repeated: the data it depends on is changed last.
-    ///
-    /// # Errors
-    /// The store's, and those of `keep`.
-    pub fn rebuild(
-        store: Arc<dyn BackingFile>,
-        context: Arc<Context>,
-        keep: impl FnOnce() -> io::Result<()>,
-    ) -> Result<Rebuilt> {
-        let file = File::over(store, context);
-        let Some(anchor) = file.anchor()? else { return Ok(Rebuilt::Foreign) };
-        // A new record under that key would not be on the list of accepted ones.
-        if file.core.backing.context.keys.are_to_go(&anchor.identity.id) {
-            return Err(Error::Invalid(
-                "the file is under the vault's former key: copy what can be read of it, and remove it",
-            ));
-        }
-        let plan = match file.exact(&anchor)? {
-            Some(plan) => plan,
-            None => file.salvage(&anchor)?,
-        };
-        let length = layout::stored_size(plan.version.size);
-        if plan.outcome != Rebuilt::Exact || file.core.backing.store.len()? > length {
-            keep()?;
-        }
-        file.put_plan(&anchor, &plan, length)?;
-        Ok(plan.outcome)
-    }
+/// The steps of rebuilding a stored file.
+#[derive(Clone, Copy)]
+struct Rebuilder<'a> {
+    backing: &'a Backing,
+}
 
+/// Rebuilds the stored file. `keep` is called before anything useful may be overwritten, and makes a
+/// copy.
+///
+/// After an interruption, it can be repeated: the data it depends on is changed last.
+///
+/// # Errors
+/// The store's, and those of `keep`.
+pub fn rebuild(
+    store: Arc<dyn BackingFile>,
+    context: Arc<Context>,
+    keep: impl FnOnce() -> io::Result<()>,
+) -> Result<Rebuilt> {
+    let backing = Backing::new(store, context);
+    let rebuilder = Rebuilder { backing: &backing };
+    let Some(anchor) = rebuilder.anchor()? else { return Ok(Rebuilt::Foreign) };
+    // A new record under that key would not be on the list of accepted ones.
+    if backing.context.keys.are_to_go(&anchor.identity.id) {
+        return Err(Error::Invalid(
+            "the file is under the vault's former key: copy what can be read of it, and remove it",
+        ));
+    }
+    let plan = match rebuilder.exact(&anchor)? {
+        Some(plan) => plan,
+        None => rebuilder.salvage(&anchor)?,
+    };
+    let length = layout::stored_size(plan.version.size);
+    if plan.outcome != Rebuilt::Exact || backing.store.len()? > length {
+        keep()?;
+    }
+    rebuilder.put_plan(&anchor, &plan, length)?;
+    Ok(plan.outcome)
+}
+
+impl Rebuilder<'_> {
     /// Carries out a plan: writes entries and length, then the record in both sectors, then the node
     /// pages. Until the record is written, only the old node pages prove which chunks are holes. From
     /// then on, the new ones follow from the entries.
     fn put_plan(&self, anchor: &RebuildAnchor, plan: &RebuildPlan, length: u64) -> Result<()> {
-        let done =
-            plan.entries.is_empty() && plan.nodes.is_empty() && self.core.backing.store.len()? == length;
+        let done = plan.entries.is_empty() && plan.nodes.is_empty() && self.backing.store.len()? == length;
         if anchor.recorded && done {
             return Ok(());
         }
-        let (seconds, nanoseconds) = self.core.backing.store.mtime()?;
+        let (seconds, nanoseconds) = self.backing.store.mtime()?;
         self.put_pages(&plan.entries)?;
-        if self.core.backing.store.len()? != length {
-            self.core.backing.store.set_len(length)?;
+        if self.backing.store.len()? != length {
+            self.backing.store.set_len(length)?;
         }
-        self.core.backing.store.sync_data()?;
+        self.backing.store.sync_data()?;
         let FileIdentity { id, keys } = &*anchor.identity;
         let record =
             Record { sequence: anchor.sequence + 1, key: *id, target: plan.version, claim: Claim::Clean }
                 .encode(&keys.record);
-        self.core.backing.store.write_at([record; 2].as_flattened(), 0)?;
-        self.core.backing.store.sync_data()?;
+        self.backing.store.write_at([record; 2].as_flattened(), 0)?;
+        self.backing.store.sync_data()?;
         if !plan.nodes.is_empty() {
             self.put_pages(&plan.nodes)?;
-            self.core.backing.store.sync_data()?;
+            self.backing.store.sync_data()?;
         }
-        Ok(self.core.backing.store.set_mtime(seconds, nanoseconds)?)
+        Ok(self.backing.store.set_mtime(seconds, nanoseconds)?)
     }
 
     fn put_pages(&self, patches: &Patches) -> io::Result<()> {
-        patches.iter().try_for_each(|(at, bytes)| self.core.backing.store.write_at(bytes, *at))
+        patches.iter().try_for_each(|(at, bytes)| self.backing.store.write_at(bytes, *at))
     }
 }
 

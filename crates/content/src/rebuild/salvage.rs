@@ -5,7 +5,7 @@
 //! that a chunk was a hole. Without one, the chunk is marked as lost, so that reads never return zeros
 //! that nobody wrote.
 
-use super::{File, Patches, RebuildAnchor, RebuildPlan, Rebuilt, entries_below, patch_group};
+use super::{Patches, RebuildAnchor, RebuildPlan, Rebuilder, Rebuilt, entries_below, patch_group};
 use crate::{
     error::{Damage, Result},
     tree::read_entries,
@@ -28,7 +28,7 @@ const MOST_PATCHES: usize = 1 << 17;
 type PlacedSlot = (usize, Slot);
 
 struct Salvage<'a> {
-    file: &'a File,
+    rebuilder: Rebuilder<'a>,
     anchor: &'a RebuildAnchor,
     entries: Patches,
     nodes: Patches,
@@ -38,14 +38,14 @@ struct Salvage<'a> {
     newest: u64,
 }
 
-impl File {
+impl Rebuilder<'_> {
     /// A plan that keeps everything that verifies.
     ///
     /// # Errors
     /// `Damaged` if too many chunks would have to be marked as lost.
     pub(super) fn salvage(&self, anchor: &RebuildAnchor) -> Result<RebuildPlan> {
         let (entries, nodes, holes) = Default::default();
-        let mut salvage = Salvage { file: self, anchor, entries, nodes, holes, newest: 1 };
+        let mut salvage = Salvage { rebuilder: *self, anchor, entries, nodes, holes, newest: 1 };
         let root = salvage.digest(layout::levels(layout::groups(anchor.size)), 0, anchor.root)?;
         salvage.clear_holes()?;
         let epoch = if anchor.root.is_some() { anchor.epoch } else { salvage.newest };
@@ -67,7 +67,7 @@ impl Salvage<'_> {
             return Ok(self.hole(k * groups..(k + 1) * groups));
         }
         let keys = &self.anchor.identity.keys;
-        let page = self.file.page(layout::node_offset(level, k))?;
+        let page = self.rebuilder.page(layout::node_offset(level, k))?;
         let mut stored = [ALL_HOLES; layout::FANOUT as usize];
         stored.as_flattened_mut().copy_from_slice(&page);
         let proven = wanted == Some(node_digest(keys, level, k, &stored));
@@ -94,7 +94,7 @@ impl Salvage<'_> {
             let reason = "more of its holes than can be marked are not proven";
             return Err(Damage { what: "entries".into(), reason }.into());
         }
-        let raw = read_entries(&*self.file.core.backing.store, group)?;
+        let raw = read_entries(&*self.rebuilder.backing.store, group)?;
         let entries = entries_below(group, &raw, self.anchor.size);
         let newest: Vec<Option<PlacedSlot>> =
             entries.iter().map(|entry| entry.current(Some(self.anchor.epoch), None)).collect();
@@ -122,8 +122,8 @@ impl Salvage<'_> {
 
     /// Empties stored entries in holes, since the entries must give the root without the node pages.
     fn clear_holes(&mut self) -> Result<()> {
-        let Salvage { file, anchor, entries, holes, .. } = self;
-        file.core.backing.each_group(layout::groups(anchor.size), |group, raw| {
+        let Salvage { rebuilder, anchor, entries, holes, .. } = self;
+        rebuilder.backing.each_group(layout::groups(anchor.size), |group, raw| {
             let nearest = holes.get(holes.partition_point(|hole| hole.end <= group));
             if nearest.is_some_and(|hole| hole.contains(&group)) && raw.iter().any(|byte| *byte != 0) {
                 entries.push((layout::entries_offset(group), vec![0; raw.len()]));
@@ -141,7 +141,7 @@ impl Salvage<'_> {
             for (place, slot) in entry.0.iter().enumerate() {
                 if let Some(slot) = slot.filter(|slot| slot.epoch <= *epoch)
                     && best.is_none_or(|(_, best)| best.epoch < slot.epoch)
-                    && self.file.core.backing.verifies(
+                    && self.rebuilder.backing.verifies(
                         identity,
                         index,
                         slot,

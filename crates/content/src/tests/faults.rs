@@ -274,7 +274,7 @@ fn a_clean_that_fails_anywhere_leaves_the_modification_time() {
         file.sync().unwrap();
         file.write(4096, &[2; 9000]).unwrap();
         file.sync().unwrap();
-        file.set_mtime(time, |t| Ok(store.set_mtime(t.seconds, t.nanoseconds)?)).unwrap();
+        file.times().set_mtime(time, |t| Ok(store.set_mtime(t.seconds, t.nanoseconds)?)).unwrap();
         assert_eq!(store.mtime().unwrap(), (99, 1));
         store.fail_from(nth, Failure::Errno(libc::ENOSPC));
         let step = file.cleaner().flush();

@@ -186,7 +186,7 @@ fn recovery_keeps_the_modification_time() {
     let file = open(&store, &context);
     assert_eq!(store.mtime().unwrap(), (1234, 5678));
     let time = crate::Time { seconds: 99, nanoseconds: 1 };
-    file.set_mtime(time, |t| Ok(store.set_mtime(t.seconds, t.nanoseconds)?)).unwrap();
+    file.times().set_mtime(time, |t| Ok(store.set_mtime(t.seconds, t.nanoseconds)?)).unwrap();
     clean(&file);
     assert_eq!(store.mtime().unwrap(), (99, 1));
 }
@@ -198,8 +198,8 @@ fn the_store_shows_a_modification_time_only_with_all_of_its_content() {
     let file = open(&store, &context);
     let set = |seconds| {
         let time = crate::Time { seconds, nanoseconds: 5 };
-        file.set_mtime(time, |t| Ok(store.set_mtime(t.seconds, t.nanoseconds)?)).unwrap();
-        assert_eq!(file.mtime(), Some(time));
+        file.times().set_mtime(time, |t| Ok(store.set_mtime(t.seconds, t.nanoseconds)?)).unwrap();
+        assert_eq!(file.times().mtime(), Some(time));
     };
     file.write(0, &[1; 20_000]).unwrap();
     clean(&file);
@@ -224,15 +224,18 @@ fn what_the_kernel_gathered_keeps_the_time_that_it_told() {
     let file = open(&store, &context);
     let before = crate::Time::now();
     file.write_gathered(0, &[1; 20_000]).unwrap();
-    assert!(file.mtime().unwrap() >= before, "the time before is no longer right, whatever the kernel tells");
+    assert!(
+        file.times().mtime().unwrap() >= before,
+        "the time before is no longer right, whatever the kernel tells"
+    );
     let told = crate::Time { seconds: 50, nanoseconds: 5 };
-    file.set_mtime(told, |t| Ok(store.set_mtime(t.seconds, t.nanoseconds)?)).unwrap();
+    file.times().set_mtime(told, |t| Ok(store.set_mtime(t.seconds, t.nanoseconds)?)).unwrap();
     file.write_gathered(4096, &[2; 4096]).unwrap();
-    assert_eq!(file.mtime(), Some(told), "the time came before the write");
+    assert_eq!(file.times().mtime(), Some(told), "the time came before the write");
     clean(&file);
     assert_eq!(store.mtime().unwrap(), (50, 5));
     file.write(0, &[3; 10]).unwrap();
-    assert!(file.mtime().unwrap() >= before);
+    assert!(file.times().mtime().unwrap() >= before);
 }
 
 #[test]

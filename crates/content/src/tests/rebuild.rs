@@ -46,7 +46,7 @@ fn readable(store: &Arc<FaultyFile>, context: &Arc<Context>, content: &[u8], wha
 }
 
 fn rebuild(store: &Arc<FaultyFile>, context: &Arc<Context>) -> Rebuilt {
-    File::rebuild(store.clone(), context.clone(), || Ok(())).unwrap()
+    crate::rebuild(store.clone(), context.clone(), || Ok(())).unwrap()
 }
 
 fn lost(readable: &[bool]) -> Vec<usize> {

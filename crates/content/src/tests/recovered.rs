@@ -100,7 +100,7 @@ fn a_file_with_more_lost_chunks_than_can_be_named_is_only_read_until_it_is_repai
     assert!(reads(&file, &content, damaged));
     assert!(store.calls() == calls && store.bytes() == before, "nothing is written");
     drop(file);
-    let repaired = File::rebuild(store.clone(), context.clone(), || Ok(())).unwrap();
+    let repaired = crate::rebuild(store.clone(), context.clone(), || Ok(())).unwrap();
     assert_eq!(repaired, Rebuilt::Salvaged);
     let file = open(&store, &context);
     assert!(reads(&file, &content, damaged) && file.is_clean());

@@ -272,7 +272,7 @@ impl Vault {
     pub(super) fn newest_record(&self, node: &Node, sync: bool) -> Result<Option<Bound>> {
         let file = self.with_access(node, 0o400, || node.reopen(OFlags::RDONLY))?;
         let file = Arc::new(DirFile::quiet(file));
-        let newest = File::newest_record(file.clone(), self.files.context().clone())?;
+        let newest = content::newest_record(file.clone(), self.files.context().clone())?;
         if sync {
             file.sync_data()?;
         }

@@ -161,9 +161,9 @@ impl Files {
             if open.unlinked.load(Ordering::Relaxed) || open.file.is_clean() || open.file.failed() {
                 continue;
             }
-            if open.file.changed_at().elapsed() >= self.pace.idle {
+            if open.file.times().changed_at().elapsed() >= self.pace.idle {
                 idle.push(open);
-            } else if open.file.uncommitted_for() >= COMMIT_AFTER {
+            } else if open.file.times().uncommitted_for() >= COMMIT_AFTER {
                 busy.push(open);
             }
         }

@@ -6,18 +6,22 @@
 //! only until the first record written after it; `is_unfinished` decides that.
 
 use super::{
-    Segment,
+    File,
+    segments::{Segment, each_segment},
+};
+use crate::{
+    backing::Backing,
+    commit::Committer,
     context::Context,
-    file::File,
+    error::{Damage, Result},
+    file_core::FileCore,
+    flush::Flusher,
+    keys::ContentKeys,
     record::{FileIdentity, OnDisk},
-    recover::Header,
+    recover::{CrashRecovery, Header},
     rewrites::{Rewrite, Rewrites, Sectors},
     rules::{Rule, holds},
     state::{Fault, State},
-};
-use crate::{
-    error::{Damage, Result},
-    keys::ContentKeys,
 };
 use format::{
     record::{RECORD, Record, RecordError},
@@ -31,22 +35,24 @@ const HEADER: usize = 2 * RECORD;
 /// Bytes copied at once.
 const PIECE: usize = 1 << 20;
 
-impl File {
-    /// Whether the file is under a former key of the vault.
-    pub fn has_former_key(&self) -> bool {
-        self.has_former(&self.core.state.read())
-    }
+/// Rewrites a file under the vault's present key.
+#[derive(Clone, Copy)]
+pub(super) struct Rekeyer<'a> {
+    backing: &'a Backing,
+    recovery: CrashRecovery<'a>,
+    committer: Committer<'a>,
+    flusher: Flusher<'a>,
+}
 
-    /// Durably rewrites the file under the present key. Its salt stays the same. Other users of the file
-    /// block meanwhile. Returns false if there was nothing to do. No pending write can be under a former
-    /// key, because each write first puts the file under the present one. As long as the old form is
-    /// whole, `go_on` decides whether to continue.
-    ///
-    /// # Errors
-    /// EINTR if `go_on` returned false, with nothing changed; `Damaged` if part of the file cannot be
-    /// read; the store's. If the old form is no longer whole, the file fails until it is opened again.
-    pub fn rekey(self: &Arc<Self>, go_on: &dyn Fn() -> bool) -> Result<bool> {
-        self.rekey_locked(&mut self.core.state.write(), go_on)
+impl<'a> Rekeyer<'a> {
+    pub(super) fn of(core: &'a Arc<FileCore>) -> Self {
+        let backing = &core.backing;
+        Rekeyer {
+            backing,
+            recovery: CrashRecovery::of(backing),
+            committer: Committer::of(backing),
+            flusher: Flusher::of(core),
+        }
     }
 
     /// Puts the file under the present key before a change: nothing may be written under the former key,
@@ -55,37 +61,37 @@ impl File {
     /// # Errors
     /// As `rekey`.
     pub(super) fn renew(&self, st: &mut State) -> Result<()> {
-        let to_go = |identity: &Arc<FileIdentity>| self.core.backing.context.keys.are_to_go(&identity.id);
+        let to_go = |identity: &Arc<FileIdentity>| self.backing.context.keys.are_to_go(&identity.id);
         if st.is_clean() && st.stored.identity.as_ref().is_some_and(to_go) {
-            self.rekey_locked(st, &|| true)?;
+            self.rekey(st, &|| true)?;
         }
         Ok(())
     }
 
-    fn rekey_locked(&self, st: &mut State, go_on: &dyn Fn() -> bool) -> Result<bool> {
-        let Some(rewrites) = self.core.backing.context.rewrites.as_deref().filter(|_| self.has_former(st))
-        else {
+    /// Rewrites the file under the present key, if it is under a former one. Returns whether it was.
+    pub(super) fn rekey(&self, st: &mut State, go_on: &dyn Fn() -> bool) -> Result<bool> {
+        let Some(rewrites) = self.backing.context.rewrites.as_deref().filter(|_| self.has_former(st)) else {
             return Ok(false);
         };
-        self.committer().begin_change(st)?;
+        self.committer.begin_change(st)?;
         if !st.is_clean() {
-            self.flusher().flush_all(st)?;
-            self.committer().commit(st)?;
+            self.flusher.flush_all(st)?;
+            self.committer.commit(st)?;
         }
         let Some(identity) = st.stored.identity.clone() else { return Ok(false) };
         if st.stored.records.on_disk == OnDisk::Nothing {
             st.stored.identity = None; // A new salt is drawn with the first record.
             return Ok(true);
         }
-        st.remember_mtime(&*self.core.backing.store)?;
+        st.remember_mtime(&*self.backing.store)?;
         let rewrite = rewrites.begin()?;
         let known = (st.stored.tree.size(), st.stored.tree.root());
         // From here on, only the store determines the file's state.
         st.fault = Some(Fault::Broken);
         let made = self.make_new_form(&rewrite, rewrites, identity.id.salt, known, go_on);
         if made.is_ok() {
-            put_in_place(&*rewrite.store, &*self.core.backing.store)?;
-            st.restore_mtime(&*self.core.backing.store);
+            put_in_place(&*rewrite.store, &*self.backing.store)?;
+            st.restore_mtime(&*self.backing.store);
         }
         let removed = remove(rewrites, &rewrite);
         self.read_anew(st)?;
@@ -99,11 +105,8 @@ impl File {
         Ok(true)
     }
 
-    fn has_former(&self, st: &State) -> bool {
-        st.stored
-            .identity
-            .as_ref()
-            .is_some_and(|identity| self.core.backing.context.keys.are_former(&identity.id))
+    pub(super) fn has_former(&self, st: &State) -> bool {
+        st.stored.identity.as_ref().is_some_and(|identity| self.backing.context.keys.are_former(&identity.id))
     }
 
     /// Writes the content, which is in the store, durably to a separate file with a clean record.
@@ -115,13 +118,13 @@ impl File {
         known: (u64, Digest),
         go_on: &dyn Fn() -> bool,
     ) -> Result<()> {
-        let old = Arc::new(File::over(self.core.backing.store.clone(), self.core.backing.context.clone()));
+        let old = Arc::new(File::over(self.backing.store.clone(), self.backing.context.clone()));
         {
             let mut st = old.core.state.write();
-            old.recovery().load(
+            CrashRecovery::of(&old.core.backing).load(
                 &mut st,
-                self.core.backing.store.len()?,
-                &Header::read(&*self.core.backing.store)?,
+                self.backing.store.len()?,
+                &Header::read(&*self.backing.store)?,
             )?;
             // A holder of the former key may have written another version meanwhile.
             if (st.stored.tree.size(), st.stored.tree.root()) != known {
@@ -130,18 +133,18 @@ impl File {
                 );
             }
         }
-        let new = File::fresh(rewrite.store.clone(), self.core.backing.context.clone());
+        let new = File::fresh(rewrite.store.clone(), self.backing.context.clone());
         new.core.state.write().stored.identity =
-            Some(FileIdentity::new(|| self.core.backing.context.keys.of_new(salt)));
-        old.each_segment(&mut |segment| match segment {
+            Some(FileIdentity::new(|| self.backing.context.keys.of_new(salt)));
+        each_segment(&old, &mut |segment| match segment {
             _ if !go_on() => Err(io::Error::from_raw_os_error(libc::EINTR)),
             Segment::Data(at, bytes) => new.write(at, bytes).map_err(io::Error::other),
             Segment::Damaged(_, reason) => Err(io::Error::other(reason)),
         })?;
         new.truncate(old.size())?;
         new.salt(true)?;
-        new.make_clean()?;
-        let (seconds, nanoseconds) = self.core.backing.store.mtime()?;
+        make_clean(&new)?;
+        let (seconds, nanoseconds) = self.backing.store.mtime()?;
         rewrite.store.set_mtime(seconds, nanoseconds)?;
         if holds(Rule::NewFormDurable) {
             rewrite.store.sync_data()?;
@@ -150,25 +153,25 @@ impl File {
         Ok(())
     }
 
-    /// Writes the clean record. It need not be the last write to the store, because the whole file is
-    /// made durable before it counts.
-    fn make_clean(&self) -> Result<()> {
-        let step = self.cleaner().flush()?;
-        if self.cleaner().settle(step)? {
-            self.cleaner().finish(step)?;
-        }
-        Ok(())
-    }
-
     /// Discards the state and reads it again from the store. Nothing may be waiting to be written.
     fn read_anew(&self, st: &mut State) -> Result<()> {
-        let known = std::mem::replace(st, State::never_committed(&self.core.backing.context));
+        let known = std::mem::replace(st, State::never_committed(&self.backing.context));
         st.fault = Some(Fault::Broken);
-        let header = Header::read(&*self.core.backing.store)?;
-        self.recovery().load_header(st, self.core.backing.store.len()?, &header)?;
+        let header = Header::read(&*self.backing.store)?;
+        self.recovery.load_header(st, self.backing.store.len()?, &header)?;
         (st.times, st.fault) = (known.times, None);
         Ok(())
     }
+}
+
+/// Writes the clean record. It need not be the last write to the store, because the whole file is
+/// made durable before it counts.
+fn make_clean(file: &File) -> Result<()> {
+    let step = file.cleaner().flush()?;
+    if file.cleaner().settle(step)? {
+        file.cleaner().finish(step)?;
+    }
+    Ok(())
 }
 
 impl Context {

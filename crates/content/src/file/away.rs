@@ -1,12 +1,15 @@
 //! Open files while the vault is locked: without keys, slots or content. Only the stored version is
 //! remembered, so that a changed file is noticed when the vault is unlocked.
 
-use super::{
-    file::File,
+use super::File;
+use crate::{
+    error::{Damage, Result},
+    recover::CrashRecovery,
+};
+use crate::{
     recover::Header,
     state::{Fault, State},
 };
-use crate::error::{Damage, Result};
 
 impl File {
     /// Forgets everything except the stored version; the file then fails until `bring_back`. It must be
@@ -35,7 +38,7 @@ impl File {
         let mut times = std::mem::replace(&mut *st, State::never_committed(&self.core.backing.context)).times;
         let loaded = self.core.backing.store.len().map_err(Into::into).and_then(|stored| {
             let header = Header::read(&*self.core.backing.store)?;
-            self.recovery().load(&mut st, stored, &header)
+            CrashRecovery::of(&self.core.backing).load(&mut st, stored, &header)
         });
         let loaded =
             loaded.and_then(|()| match st.stored.tree.size() == size && st.stored.tree.root() == root {

@@ -1,6 +1,6 @@
 //! Reads all parts of a file that verify, and reports those that do not.
 
-use super::file::File;
+use super::File;
 use crate::error::{Error, Result};
 use format::layout;
 use std::{io, ops::Range};
@@ -16,25 +16,23 @@ pub enum Segment<'a> {
     Damaged(Range<u64>, String),
 }
 
-impl File {
-    /// Passes the segments of the content to `give`, in order, until it fails.
-    ///
-    /// # Errors
-    /// Those of `give`; or that nothing of the file can be read.
-    pub fn each_segment(&self, give: &mut dyn FnMut(Segment) -> io::Result<()>) -> io::Result<()> {
-        if self.is_blank() {
-            return Err(io::Error::other("its header is blank"));
-        }
-        let (mut at, mut buffer) = (0, Vec::new());
-        while let Some((range, damage)) = next_range(self, at) {
-            at = range.end;
-            match damage {
-                Some(reason) => give(Segment::Damaged(range, reason))?,
-                None => each_piece(self, range, &mut buffer, give)?,
-            }
-        }
-        Ok(())
+/// Passes the segments of the content to `give`, in order, until it fails.
+///
+/// # Errors
+/// Those of `give`; or that nothing of the file can be read.
+pub fn each_segment(file: &File, give: &mut dyn FnMut(Segment) -> io::Result<()>) -> io::Result<()> {
+    if file.is_blank() {
+        return Err(io::Error::other("its header is blank"));
     }
+    let (mut at, mut buffer) = (0, Vec::new());
+    while let Some((range, damage)) = next_range(file, at) {
+        at = range.end;
+        match damage {
+            Some(reason) => give(Segment::Damaged(range, reason))?,
+            None => each_piece(file, range, &mut buffer, give)?,
+        }
+    }
+    Ok(())
 }
 
 /// The next range at or after `at` that has data, or whose entries do not verify; then with the reason.
