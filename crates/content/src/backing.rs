@@ -48,6 +48,12 @@ impl Backing {
             && (self.context.sharing.is_none() || self.lease.is_locked() || !holds(LeaseRule::RecoverLocked))
     }
 
+    /// Checks whether the store has space for `len` bytes. The caller must not hold the lock of any
+    /// file's state.
+    pub(super) fn find_space(&self, len: u64) {
+        self.context.space.prepare(len, &self.context.buffered);
+    }
+
     /// Reads the first `out.len()` stored bytes of a chunk.
     ///
     /// # Errors

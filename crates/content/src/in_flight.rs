@@ -5,9 +5,10 @@
 
 use super::{
     buffer::{PlainBuffer, Share},
+    error::Error,
     record::{FileIdentity, NewRecord},
+    sync::Mutex,
 };
-use crate::{error::Error, sync::Mutex};
 use crypto::chunk::CHUNK;
 use engine::{Batch, ChunkJob};
 use std::{collections::BTreeSet, ops::Range, sync::Arc};

@@ -2,21 +2,22 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `state` | in-memory state of the file: stored version, pending writes, times |
+//! | `file` | an open file, made of the parts below; its segments; rewriting it under another key |
+//! | `file_core`, `backing` | what background threads share with it: the state's lock; the stored file |
+//! | `context`, `rewrites` | what all files of a vault share |
+//! | `state`, `lock`, `file_times` | in-memory state of the file: stored version, pending writes, times |
 //! | `record`, `tree` | stored version: commit records; slots and digests (limited by `slot_memory`) |
 //! | `buffer`, `in_flight`, `gaps` | pending writes: buffered, in flight, still in the kernel |
-//! | `read` | reads, including read-ahead |
-//! | `write`, `flush`, `commit` | writes: into the buffer, out of it, and to the store |
-//! | `recover` | recovery after a crash |
+//! | `record_writer` | writing of records |
+//! | `recover` | reading of the stored state; recovery after a crash |
+//! | `commit`, `flush`, `clean` | writes to the store; what leaves the buffer for it; the clean record |
+//! | `read` | reads, including read-ahead (limited by `ahead_memory`) |
+//! | `write` | writes into the buffer |
+//! | `lease`, `lease_keeper` | files that other machines may write, too; revoked leases |
 //! | `rebuild` | repair of a damaged file |
-//! | `rekey` | rewriting a file under another key |
-//! | `lease` | files that other machines may write, too |
-//! | `lost` | files whose lease the store revoked |
 //! | `bound` | newest record known to be durable, for a keeper outside the store |
 //! | `space` | free space in the store |
-//! | `segments` | ranges of a damaged file that still verify |
 //! | `background` | threads for read-ahead, sealing and storing |
-//! | `away` | open files while the vault is locked |
 //! | `rules` | the rules of the commit protocol, by name |
 
 // In tests, the store fails on command.

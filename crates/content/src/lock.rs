@@ -4,8 +4,8 @@
 use super::{
     rules::{Rule, holds},
     state::{Fault, State},
+    sync::{RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
-use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::{
     ops::{Deref, DerefMut},
     thread,

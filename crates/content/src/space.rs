@@ -5,8 +5,7 @@
 //! it has less, all buffers are flushed, and from then on each write reserves its space before it is
 //! accepted (`write::reserve`).
 
-use super::buffer::Buffered;
-use crate::sync::Mutex;
+use super::{buffer::Buffered, sync::Mutex};
 use format::layout;
 use std::{
     io,

@@ -4,15 +4,13 @@ use super::{
     bound::Bound,
     buffer::WriteBuffer,
     context::Context,
+    error::{Damage, Error, Result},
     gaps::Gaps,
     in_flight::InFlight,
     record::{FileIdentity, Records},
     rules::{Rule, holds},
-    tree::{EntryTree, LeafSource},
-};
-use crate::{
-    error::{Damage, Error, Result},
     time::Time,
+    tree::{EntryTree, LeafSource},
 };
 use format::{
     entry::EPOCH_LIMIT,

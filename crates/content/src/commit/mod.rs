@@ -28,16 +28,13 @@ mod writes;
 
 use super::{
     backing::Backing,
+    error::{Error, Result},
     file_core::FileCore,
     in_flight::{InFlight, Stage},
     record_writer::RecordWriter,
     recover::CrashRecovery,
     rules::{Rule, holds},
-    state::State,
-};
-use crate::{
-    error::{Error, Result},
-    state::{Fault, wrong_length},
+    state::{Fault, State, wrong_length},
 };
 use std::{ops::Range, sync::Arc};
 

@@ -4,10 +4,7 @@
 use super::File;
 use crate::{
     error::{Damage, Result},
-    recover::CrashRecovery,
-};
-use crate::{
-    recover::Header,
+    recover::{CrashRecovery, Header},
     state::{Fault, State},
 };
 

@@ -1,4 +1,20 @@
-//! One open file.
+//! One open file: its public methods lock the state, wait for the lease where other machines may write, and
+//! leave the work to the parts.
+//!
+//! A part is a type with the methods of one task. It borrows the stored file and the parts below it, and
+//! gets the state from its caller, who has locked it:
+//!
+//! | part | task | uses |
+//! |---|---|---|
+//! | `RecordWriter` | records, epochs and syncs | – |
+//! | `CrashRecovery` | reading the state from the store, recovery | `RecordWriter` |
+//! | `Committer` | from the buffer to the store, commit | `CrashRecovery` |
+//! | `Flusher` | what leaves the buffer, and when | `Committer` |
+//! | `Cleaner` | the clean record | `Flusher` |
+//! | `ChunkReader`, `RangeReader`, `ContentReader` | chunks; ranges; read-ahead | `Committer` |
+//! | `ContentWriter` | changes in the buffer | `Flusher`, `ChunkReader` |
+//! | `LeaseKeeper` | the lease of a shared file | `Cleaner`, `CrashRecovery` |
+//! | `Rekeyer` | rewriting under another key | `Flusher`, other `File`s |
 
 mod away;
 mod rekey;
@@ -43,8 +59,8 @@ pub fn newest_record(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Resu
 /// The content of one open file. All methods may be called from several threads.
 pub struct File {
     pub(super) core: Arc<FileCore>,
-    pub(super) ahead: Mutex<Ahead>,
-    pub(super) turns: LeaseTurns,
+    ahead: Mutex<Ahead>,
+    turns: LeaseTurns,
 }
 
 impl File {
@@ -68,12 +84,9 @@ impl File {
             None => store,
         };
         let file = File::over(store, context);
-        CrashRecovery::of(&file.core.backing).require_accepted(&header)?;
-        CrashRecovery::of(&file.core.backing).load(
-            &mut file.core.state.write(),
-            file.core.backing.store.len()?,
-            &header,
-        )?;
+        let recovery = CrashRecovery::of(&file.core.backing);
+        recovery.require_accepted(&header)?;
+        recovery.load(&mut file.core.state.write(), file.core.backing.store.len()?, &header)?;
         Ok(Arc::new(file))
     }
 
@@ -84,7 +97,7 @@ impl File {
         Arc::new(file)
     }
 
-    pub(super) fn over(store: Arc<dyn BackingFile>, context: Arc<Context>) -> File {
+    fn over(store: Arc<dyn BackingFile>, context: Arc<Context>) -> File {
         let router = &context.router;
         // A GPU is fastest with the longest windows.
         let threads = if router.opens_in_place() { router.threads() } else { usize::MAX };
@@ -173,7 +186,7 @@ impl File {
     /// `TooLarge`; or the error that earlier buffered data met on its way to the store. In that case,
     /// nothing of `data` was accepted.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
-        ContentWriter::of(&self.core).find_space(data.len() as u64);
+        self.core.backing.find_space(data.len() as u64);
         let mut st = self.state_to_write()?;
         let written = ContentWriter::of(&self.core).write(&mut st, offset, data, Times::note_write);
         self.lease().recheck_lease_on_error(&mut st, written)
@@ -185,7 +198,7 @@ impl File {
     /// # Errors
     /// As `write`.
     pub fn write_gathered(&self, offset: u64, data: &[u8]) -> Result<()> {
-        ContentWriter::of(&self.core).find_space(data.len() as u64);
+        self.core.backing.find_space(data.len() as u64);
         let mut st = self.state_to_write()?;
         let written = ContentWriter::of(&self.core).write_gathered(&mut st, offset, data);
         self.lease().recheck_lease_on_error(&mut st, written)
@@ -196,7 +209,7 @@ impl File {
     /// # Errors
     /// As `write`.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
-        ContentWriter::of(&self.core).find_space(data.len() as u64);
+        self.core.backing.find_space(data.len() as u64);
         let mut st = self.state_to_write()?;
         let offset = st.dirty.size;
         let written = ContentWriter::of(&self.core).write(&mut st, offset, data, Times::note_write);
@@ -211,7 +224,7 @@ impl File {
         if size > layout::MAX_SIZE {
             return Err(Error::TooLarge);
         }
-        ContentWriter::of(&self.core).find_space(0);
+        self.core.backing.find_space(0);
         let mut st = self.state_to_write()?;
         let resized = ContentWriter::of(&self.core).truncate(&mut st, size);
         self.lease().recheck_lease_on_error(&mut st, resized)
@@ -233,7 +246,7 @@ impl File {
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let end = offset.checked_add(len).filter(|end| *end <= layout::MAX_SIZE).ok_or(Error::TooLarge)?;
         // Buffered data must get its space first, in case this allocation takes all that is left.
-        ContentWriter::of(&self.core).find_space(len);
+        self.core.backing.find_space(len);
         let mut st = self.state_to_write()?;
         ContentWriter::of(&self.core).allocate(&mut st, offset, end, keep_size)
     }
@@ -307,7 +320,8 @@ impl File {
     pub fn flush(&self) -> Result<()> {
         let mut st = self.core.state.write();
         if self.core.backing.lease.is_held() {
-            self.core.backing.lease.refuse_lost()?; // The lease was given back, so nothing is left that could fail.
+            // If the lease was given back, nothing is left that could fail.
+            self.core.backing.lease.refuse_lost()?;
         }
         let flushed = Flusher::of(&self.core).flush_all(&mut st);
         self.lease().recheck_lease_on_error(&mut st, flushed)

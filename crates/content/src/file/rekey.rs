@@ -121,11 +121,8 @@ impl<'a> Rekeyer<'a> {
         let old = Arc::new(File::over(self.backing.store.clone(), self.backing.context.clone()));
         {
             let mut st = old.core.state.write();
-            CrashRecovery::of(&old.core.backing).load(
-                &mut st,
-                self.backing.store.len()?,
-                &Header::read(&*self.backing.store)?,
-            )?;
+            let header = Header::read(&*self.backing.store)?;
+            CrashRecovery::of(&old.core.backing).load(&mut st, self.backing.store.len()?, &header)?;
             // A holder of the former key may have written another version meanwhile.
             if (st.stored.tree.size(), st.stored.tree.root()) != known {
                 return Err(
@@ -164,8 +161,8 @@ impl<'a> Rekeyer<'a> {
     }
 }
 
-/// Writes the clean record. It need not be the last write to the store, because the whole file is
-/// made durable before it counts.
+/// Writes the clean record. It need not be the last write to the store, because the whole file is made
+/// durable before it counts.
 fn make_clean(file: &File) -> Result<()> {
     let step = file.cleaner().flush()?;
     if file.cleaner().settle(step)? {

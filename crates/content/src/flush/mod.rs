@@ -13,12 +13,12 @@ use super::{
     backing::Backing,
     buffer::Extent,
     commit::{Changed, Committer},
+    error::Result,
     file_core::FileCore,
     record_writer::SyncKind,
     rules::{Rule, holds},
     state::State,
 };
-use crate::error::Result;
 use format::layout::{self, PAGE};
 use std::sync::Arc;
 

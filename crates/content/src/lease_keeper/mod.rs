@@ -15,16 +15,14 @@ mod lost;
 use super::{
     clean::Cleaner,
     commit::Committer,
+    error::{Error, Result},
     file_core::FileCore,
     flush::Flusher,
+    lease_rules::{LeaseRule, holds},
     lock::WriteGuard,
     record_writer::RecordWriter,
     recover::{CrashRecovery, Header},
     state::{Fault, State},
-};
-use crate::{
-    error::{Error, Result},
-    lease_rules::{LeaseRule, holds},
     sync::Mutex,
     time::Time,
 };
@@ -147,8 +145,8 @@ impl<'a> LeaseKeeper<'a> {
     /// is writing it.
     ///
     /// # Errors
-    /// As [`File::open`](crate::File::open); EAGAIN if another machine does not release the lease in time; EIO if the store
-    /// revoked this one's.
+    /// As [`File::open`](crate::File::open); EAGAIN if another machine does not release the lease in time;
+    /// EIO if the store revoked this one's.
     pub fn refresh(&self) -> Result<()> {
         if self.core.backing.lease.is_held() && holds(LeaseRule::CheckLeaseAtOpen) {
             self.check_lease(&mut self.core.state.write())?;

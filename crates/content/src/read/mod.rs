@@ -17,11 +17,11 @@ mod together;
 mod window;
 
 use super::{
+    error::Result,
     file_core::FileCore,
     rules::{Rule, holds},
     sync::Mutex,
 };
-use crate::error::Result;
 use format::layout;
 use large::PlainRange;
 use request::Request;

@@ -12,8 +12,13 @@ mod anchor;
 mod exact;
 mod salvage;
 
-use super::{backing::Backing, context::Context, record::FileIdentity, tree::decode_entries};
-use crate::error::{Error, Result};
+use super::{
+    backing::Backing,
+    context::Context,
+    error::{Error, Result},
+    record::FileIdentity,
+    tree::decode_entries,
+};
 use anchor::RebuildAnchor;
 use format::{
     entry::{ENTRY, Entry, Slot},

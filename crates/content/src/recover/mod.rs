@@ -13,14 +13,12 @@ mod redo;
 use super::{
     backing::Backing,
     bound::Bound,
+    error::{Damage, Error, Result},
     record::{FileIdentity, OnDisk, Records},
     record_writer::RecordWriter,
     state::{Fault, State},
-    tree::{EntryTree, NodePage, Recovered, RootBuilder, Sink, decode_entries},
-};
-use crate::{
-    error::{Damage, Error, Result},
     time::Time,
+    tree::{EntryTree, NodePage, Recovered, RootBuilder, Sink, decode_entries},
 };
 use format::{
     entry::{EPOCH_LIMIT, Entry},

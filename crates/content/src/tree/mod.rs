@@ -10,8 +10,10 @@ mod change;
 mod load;
 mod recovered;
 
-use super::slot_memory::{SlotMemory, SlotShare};
-use crate::error::{Damage, Result};
+use super::{
+    error::{Damage, Result},
+    slot_memory::{SlotMemory, SlotShare},
+};
 use beside::Beside;
 pub(super) use build::{RootBuilder, Sink};
 use change::Journal;

@@ -11,13 +11,13 @@ use super::{
     buffer::{PlainBuffer, is_border},
     chunk_range::parts,
     commit::Committer,
+    error::{Error, Result},
     file_core::FileCore,
     flush::Flusher,
     read::ChunkReader,
     record_writer::RecordWriter,
     state::{State, Times},
 };
-use crate::error::{Error, Result};
 use crypto::chunk::CHUNK;
 use format::layout;
 use std::{ops::Range, sync::Arc};
@@ -96,12 +96,6 @@ impl<'a> ContentWriter<'a> {
             st.dirty.gaps.fill(&written);
         }
         put
-    }
-
-    /// Checks whether the store has space for `len` bytes. The caller must not hold the lock of any
-    /// file's state.
-    pub(super) fn find_space(&self, len: u64) {
-        self.backing.context.space.prepare(len, &self.backing.context.buffered);
     }
 
     /// Copies bytes into the buffer, and starts extents that become full.

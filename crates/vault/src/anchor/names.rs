@@ -6,7 +6,7 @@ use super::{
     entry::{AnchoredIdentity, Found},
 };
 use crate::{Dir, Kind, OpenFile, StoredName, Vault, attr::key, names::NameOf, xattr_owner::special};
-use content::{Bound, Error, File, Refused, Result};
+use content::{Bound, Error, Refused, Result};
 use format::{dir_id::DirId, record::Record};
 use rustix::{
     fs::{FileType, OFlags},
