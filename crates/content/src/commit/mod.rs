@@ -3,14 +3,14 @@
 //! | step | action | module |
 //! |---|---|---|
 //! | W1 | commit first if a chunk would get a second slot above the base | `load` |
-//! | W2 | if the newest record may be clean, make a dirty one durable first | `load`, `records` |
+//! | W2 | if the newest record may be clean, make a dirty one durable first | `load`, `record_writer` |
 //! | – | seal the chunks | `seal` |
 //! | W3 | put the slots into the tree; write the record and the slots | `assign`, `store` |
 //! | W4 | sync them if data of the base is overwritten | `store` |
 //! | W5 | write the chunks; free the space of holes | `store`, `settle` |
 //! | C1–C3 | commit: sync, make the version the base, write a record that names it | `durable` |
-//! | C4–C6 | the clean record | `clean` |
-//! | T1–T4 | truncation to a smaller size | `cut` |
+//!
+//! The steps of the clean record (C4–C6) are in `clean`, those of a truncation (T1–T4) in `write::cut`.
 //!
 //! A file's writes complete in the order in which they started, and only the first one is written to the
 //! store, so the store sees successive flushes. Sealing and storing need only the write's own lock. Steps
