@@ -25,16 +25,23 @@ pub struct CleanStep {
 #[derive(Clone, Copy)]
 pub struct Cleaner<'a> {
     core: &'a Arc<FileCore>,
-    records: RecordWriter<'a>,
-    committer: Committer<'a>,
-    flusher: Flusher<'a>,
 }
 
 impl<'a> Cleaner<'a> {
     pub(super) fn of(core: &'a Arc<FileCore>) -> Self {
-        let backing = &core.backing;
-        let (records, committer) = (RecordWriter::of(backing), Committer::of(backing));
-        Cleaner { core, records, committer, flusher: Flusher::of(core) }
+        Cleaner { core }
+    }
+
+    fn records(&self) -> RecordWriter<'a> {
+        RecordWriter::of(&self.core.backing)
+    }
+
+    fn committer(&self) -> Committer<'a> {
+        Committer::of(&self.core.backing)
+    }
+
+    fn flusher(&self) -> Flusher<'a> {
+        Flusher::of(self.core)
     }
 
     /// C4: flushes and writes the node pages. The caller then syncs the store.
@@ -48,8 +55,8 @@ impl<'a> Cleaner<'a> {
     }
 
     fn flush_with_nodes(&self, st: &mut State) -> Result<()> {
-        self.committer.begin_change(st)?;
-        self.flusher.flush_all(st)?;
+        self.committer().begin_change(st)?;
+        self.flusher().flush_all(st)?;
         st.dirty.finish_overwrites(&*self.core.backing.store)?;
         if st.stored.records.on_disk.may_be_dirty() && holds(Rule::NodesBeforeClean) {
             let nodes = st.stored.tree.unsaved_nodes();
@@ -77,21 +84,21 @@ impl<'a> Cleaner<'a> {
         }
         settled?;
         if st.stored.records.on_disk.may_be_dirty() {
-            self.records.write_clean_record(st)?;
+            self.records().write_clean_record(st)?;
         }
-        self.records.sync_store(st)
+        self.records().sync_store(st)
     }
 
     /// C4 and C5 of `clean_at_once`.
     fn settle_at_once(&self, st: &mut State) -> Result<()> {
         self.flush_with_nodes(st)?;
         if st.stored.records.on_disk.may_be_dirty() {
-            self.records.sync_store(st)?;
+            self.records().sync_store(st)?;
             st.advance_base();
             let length = layout::stored_size(st.stored.tree.size());
             if !st.stored.tree.is_canonical() || self.core.backing.store.len()? != length {
                 self.make_exact(st, length)?;
-                self.records.sync_store(st)?;
+                self.records().sync_store(st)?;
             }
         }
         Ok(())
@@ -106,9 +113,9 @@ impl<'a> Cleaner<'a> {
         // The store reports a failed sync only once. If this sync consumed the report, a write in flight
         // would miss it.
         if holds(Rule::CompleteBeforeSync) {
-            self.committer.complete_all(&mut st);
+            self.committer().complete_all(&mut st);
         }
-        if holds(Rule::SyncBeforeClean) { self.records.sync_store(&mut st) } else { Ok(()) }
+        if holds(Rule::SyncBeforeClean) { self.records().sync_store(&mut st) } else { Ok(()) }
     }
 
     /// C5, after a sync: makes the version the base and erases older slots. The caller then syncs again.
@@ -127,7 +134,7 @@ impl<'a> Cleaner<'a> {
         let length = layout::stored_size(st.stored.tree.size());
         if st.stored.tree.is_canonical() && self.core.backing.store.len()? == length {
             st.advance_base();
-            self.records.write_clean_record(&mut st)?;
+            self.records().write_clean_record(&mut st)?;
             return Ok(false);
         }
         st.advance_base();
@@ -157,7 +164,7 @@ impl<'a> Cleaner<'a> {
         let settled = CleanStep { changes: step.changes + 1, ..step };
         if !is_void(&st, settled) && st.fault.is_none() && st.stored.is_committed() {
             (self.core.backing.context.guard)()?;
-            self.records.write_clean_record(&mut st)?;
+            self.records().write_clean_record(&mut st)?;
         }
         Ok(())
     }

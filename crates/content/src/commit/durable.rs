@@ -29,7 +29,7 @@ impl Committer<'_> {
         st.dirty.finish_overwrites(&*self.backing.store)?;
         // C1
         if holds(Rule::SyncBeforeBase) {
-            self.records.sync_store_as(st, sync)?;
+            self.records().sync_store_as(st, sync)?;
         }
         // C2
         st.advance_base();
@@ -60,7 +60,7 @@ impl Committer<'_> {
         let claim = st.stored.over_base(target.epoch, base);
         let record = st.stored.records.encode_next(&identity, target, claim);
         if !holds(Rule::BaseRecordTwice) {
-            return self.records.write_record(st, record);
+            return self.records().write_record(st, record);
         }
         st.remember_mtime(&*self.backing.store)?;
         let written = self.backing.store.write_at([record.sector; 2].as_flattened(), 0);

@@ -64,7 +64,7 @@ impl Committer<'_> {
         self.begin_change(st)?;
         st.dirty.finish_overwrites(&*self.backing.store)?;
         st.remember_mtime(&*self.backing.store)?;
-        let identity = self.records.identity_or_new(st)?;
+        let identity = self.records().identity_or_new(st)?;
         st.stored.load_groups(self.backing.source(&identity), st.stored.tree.size(), changed.all())?;
         self.commit_if_rewritten(st, changed)?;
         Ok(st.planned_size() >= planned)
@@ -101,8 +101,8 @@ impl Committer<'_> {
         changed: &Changed,
         extents: &[u64],
     ) -> Result<InFlight> {
-        let identity = self.records.identity_or_new(st)?;
-        let epoch = self.records.begin_epoch(st, &identity)?;
+        let identity = self.records().identity_or_new(st)?;
+        let epoch = self.records().begin_epoch(st, &identity)?;
         let chunks = changed.chunks.len();
         let mut nonces = vec![0; chunks * 10];
         random::fill(&mut nonces)?;

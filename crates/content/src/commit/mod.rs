@@ -48,14 +48,19 @@ pub(super) const MOST_IN_FLIGHT: usize = 3;
 #[derive(Clone, Copy)]
 pub(super) struct Committer<'a> {
     backing: &'a Backing,
-    records: RecordWriter<'a>,
-    recovery: CrashRecovery<'a>,
 }
 
 impl<'a> Committer<'a> {
     pub(super) fn of(backing: &'a Backing) -> Self {
-        let (records, recovery) = (RecordWriter::of(backing), CrashRecovery::of(backing));
-        Committer { backing, records, recovery }
+        Committer { backing }
+    }
+
+    fn records(&self) -> RecordWriter<'a> {
+        RecordWriter::of(self.backing)
+    }
+
+    fn recovery(&self) -> CrashRecovery<'a> {
+        CrashRecovery::of(self.backing)
     }
 
     /// Begins a change of the file: assigns a new content id, and writes a recovery that could not be
@@ -78,7 +83,7 @@ impl<'a> Committer<'a> {
             Some(Fault::SyncFailed | Fault::Broken | Fault::Away | Fault::Lost) => Err(Error::os(libc::EIO)),
             Some(Fault::WrongLength(_)) => Err(wrong_length()),
             // Nothing was written meanwhile, so the stored file still tells everything.
-            Some(Fault::NotRecovered) => self.recovery.finish_recovery(st),
+            Some(Fault::NotRecovered) => self.recovery().finish_recovery(st),
         }
     }
 

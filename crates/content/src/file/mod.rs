@@ -1,8 +1,8 @@
 //! One open file: its public methods lock the state, wait for the lease where other machines may write, and
 //! leave the work to the parts.
 //!
-//! A part is a type with the methods of one task. It borrows the stored file and the parts below it, and
-//! gets the state from its caller, who has locked it:
+//! A part is a type with the methods of one task. It is no more than a reference to the stored file, through
+//! which it reaches the parts below. It gets the state from its caller, who has locked it:
 //!
 //! | part | task | uses |
 //! |---|---|---|

@@ -10,7 +10,6 @@ use super::{
     segments::{Segment, each_segment},
 };
 use crate::{
-    backing::Backing,
     commit::Committer,
     context::Context,
     error::{Damage, Result},
@@ -38,21 +37,24 @@ const PIECE: usize = 1 << 20;
 /// Rewrites a file under the vault's present key.
 #[derive(Clone, Copy)]
 pub(super) struct Rekeyer<'a> {
-    backing: &'a Backing,
-    recovery: CrashRecovery<'a>,
-    committer: Committer<'a>,
-    flusher: Flusher<'a>,
+    core: &'a Arc<FileCore>,
 }
 
 impl<'a> Rekeyer<'a> {
     pub(super) fn of(core: &'a Arc<FileCore>) -> Self {
-        let backing = &core.backing;
-        Rekeyer {
-            backing,
-            recovery: CrashRecovery::of(backing),
-            committer: Committer::of(backing),
-            flusher: Flusher::of(core),
-        }
+        Rekeyer { core }
+    }
+
+    fn recovery(&self) -> CrashRecovery<'a> {
+        CrashRecovery::of(&self.core.backing)
+    }
+
+    fn committer(&self) -> Committer<'a> {
+        Committer::of(&self.core.backing)
+    }
+
+    fn flusher(&self) -> Flusher<'a> {
+        Flusher::of(self.core)
     }
 
     /// Puts the file under the present key before a change: nothing may be written under the former key,
@@ -61,7 +63,7 @@ impl<'a> Rekeyer<'a> {
     /// # Errors
     /// As `rekey`.
     pub(super) fn renew(&self, st: &mut State) -> Result<()> {
-        let to_go = |identity: &Arc<FileIdentity>| self.backing.context.keys.are_to_go(&identity.id);
+        let to_go = |identity: &Arc<FileIdentity>| self.core.backing.context.keys.are_to_go(&identity.id);
         if st.is_clean() && st.stored.identity.as_ref().is_some_and(to_go) {
             self.rekey(st, &|| true)?;
         }
@@ -70,28 +72,29 @@ impl<'a> Rekeyer<'a> {
 
     /// Rewrites the file under the present key, if it is under a former one. Returns whether it was.
     pub(super) fn rekey(&self, st: &mut State, go_on: &dyn Fn() -> bool) -> Result<bool> {
-        let Some(rewrites) = self.backing.context.rewrites.as_deref().filter(|_| self.has_former(st)) else {
+        let Some(rewrites) = self.core.backing.context.rewrites.as_deref().filter(|_| self.has_former(st))
+        else {
             return Ok(false);
         };
-        self.committer.begin_change(st)?;
+        self.committer().begin_change(st)?;
         if !st.is_clean() {
-            self.flusher.flush_all(st)?;
-            self.committer.commit(st)?;
+            self.flusher().flush_all(st)?;
+            self.committer().commit(st)?;
         }
         let Some(identity) = st.stored.identity.clone() else { return Ok(false) };
         if st.stored.records.on_disk == OnDisk::Nothing {
             st.stored.identity = None; // A new salt is drawn with the first record.
             return Ok(true);
         }
-        st.remember_mtime(&*self.backing.store)?;
+        st.remember_mtime(&*self.core.backing.store)?;
         let rewrite = rewrites.begin()?;
         let known = (st.stored.tree.size(), st.stored.tree.root());
         // From here on, only the store determines the file's state.
         st.fault = Some(Fault::Broken);
         let made = self.make_new_form(&rewrite, rewrites, identity.id.salt, known, go_on);
         if made.is_ok() {
-            put_in_place(&*rewrite.store, &*self.backing.store)?;
-            st.restore_mtime(&*self.backing.store);
+            put_in_place(&*rewrite.store, &*self.core.backing.store)?;
+            st.restore_mtime(&*self.core.backing.store);
         }
         let removed = remove(rewrites, &rewrite);
         self.read_anew(st)?;
@@ -106,7 +109,10 @@ impl<'a> Rekeyer<'a> {
     }
 
     pub(super) fn has_former(&self, st: &State) -> bool {
-        st.stored.identity.as_ref().is_some_and(|identity| self.backing.context.keys.are_former(&identity.id))
+        st.stored
+            .identity
+            .as_ref()
+            .is_some_and(|identity| self.core.backing.context.keys.are_former(&identity.id))
     }
 
     /// Writes the content, which is in the store, durably to a separate file with a clean record.
@@ -118,11 +124,11 @@ impl<'a> Rekeyer<'a> {
         known: (u64, Digest),
         go_on: &dyn Fn() -> bool,
     ) -> Result<()> {
-        let old = Arc::new(File::over(self.backing.store.clone(), self.backing.context.clone()));
+        let old = Arc::new(File::over(self.core.backing.store.clone(), self.core.backing.context.clone()));
         {
             let mut st = old.core.state.write();
-            let header = Header::read(&*self.backing.store)?;
-            CrashRecovery::of(&old.core.backing).load(&mut st, self.backing.store.len()?, &header)?;
+            let header = Header::read(&*self.core.backing.store)?;
+            CrashRecovery::of(&old.core.backing).load(&mut st, self.core.backing.store.len()?, &header)?;
             // A holder of the former key may have written another version meanwhile.
             if (st.stored.tree.size(), st.stored.tree.root()) != known {
                 return Err(
@@ -130,9 +136,9 @@ impl<'a> Rekeyer<'a> {
                 );
             }
         }
-        let new = File::fresh(rewrite.store.clone(), self.backing.context.clone());
+        let new = File::fresh(rewrite.store.clone(), self.core.backing.context.clone());
         new.core.state.write().stored.identity =
-            Some(FileIdentity::new(|| self.backing.context.keys.of_new(salt)));
+            Some(FileIdentity::new(|| self.core.backing.context.keys.of_new(salt)));
         each_segment(&old, &mut |segment| match segment {
             _ if !go_on() => Err(io::Error::from_raw_os_error(libc::EINTR)),
             Segment::Data(at, bytes) => new.write(at, bytes).map_err(io::Error::other),
@@ -141,7 +147,7 @@ impl<'a> Rekeyer<'a> {
         new.truncate(old.size())?;
         new.salt(true)?;
         make_clean(&new)?;
-        let (seconds, nanoseconds) = self.backing.store.mtime()?;
+        let (seconds, nanoseconds) = self.core.backing.store.mtime()?;
         rewrite.store.set_mtime(seconds, nanoseconds)?;
         if holds(Rule::NewFormDurable) {
             rewrite.store.sync_data()?;
@@ -152,10 +158,10 @@ impl<'a> Rekeyer<'a> {
 
     /// Discards the state and reads it again from the store. Nothing may be waiting to be written.
     fn read_anew(&self, st: &mut State) -> Result<()> {
-        let known = std::mem::replace(st, State::never_committed(&self.backing.context));
+        let known = std::mem::replace(st, State::never_committed(&self.core.backing.context));
         st.fault = Some(Fault::Broken);
-        let header = Header::read(&*self.backing.store)?;
-        self.recovery.load_header(st, self.backing.store.len()?, &header)?;
+        let header = Header::read(&*self.core.backing.store)?;
+        self.recovery().load_header(st, self.core.backing.store.len()?, &header)?;
         (st.times, st.fault) = (known.times, None);
         Ok(())
     }

@@ -23,7 +23,7 @@ impl Flusher<'_> {
     /// # Errors
     /// As `flush`; EIO if earlier writes could not be made durable.
     pub(crate) fn flush_at_close(&self, st: &mut State) -> Result<()> {
-        self.committer.complete_all(st);
+        self.committer().complete_all(st);
         if matches!(st.fault, Some(Fault::SyncFailed | Fault::Broken)) {
             // Nothing is left that could fail, but the application must learn of the error.
             return Err(Error::os(libc::EIO));
@@ -41,8 +41,8 @@ impl Flusher<'_> {
 
     /// Whether anything may stay buffered at all.
     fn may_leave(&self, st: &State) -> bool {
-        self.backing.context.buffered.chunks() * CHUNK < self.backing.context.budget.left_at_close
-            && self.backing.context.overwrites_in_place
+        self.core.backing.context.buffered.chunks() * CHUNK < self.core.backing.context.budget.left_at_close
+            && self.core.backing.context.overwrites_in_place
             && !st.dirty.write_failed
             && st.stored.leftover.is_none()
     }
@@ -52,7 +52,7 @@ impl Flusher<'_> {
         let Some(identity) = st.stored.identity.clone() else { return Ok(false) };
         let size = st.stored.tree.size();
         let is_stored = |index: &u64| layout::group_of(*index) < layout::groups(size);
-        st.stored.load_groups(self.backing.source(&identity), size, changed.all().filter(is_stored))?;
+        st.stored.load_groups(self.core.backing.source(&identity), size, changed.all().filter(is_stored))?;
         Ok(true)
     }
 
@@ -63,12 +63,12 @@ impl Flusher<'_> {
         if places.is_empty() || places.len() > MOST_PLACES {
             return Ok(places.is_empty());
         }
-        st.remember_mtime(&*self.backing.store)?;
+        st.remember_mtime(&*self.core.backing.store)?;
         // If the store reserves nothing, a flush reports the reason.
         let kept = places
             .iter()
-            .all(|place| self.backing.store.reserve(place.start, place.end - place.start).is_ok());
-        st.restore_mtime(&*self.backing.store);
+            .all(|place| self.core.backing.store.reserve(place.start, place.end - place.start).is_ok());
+        st.restore_mtime(&*self.core.backing.store);
         Ok(kept)
     }
 }

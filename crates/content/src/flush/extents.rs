@@ -38,7 +38,7 @@ impl Flusher<'_> {
         let ready = || st.dirty.buffer.extents().iter().filter(is_ready);
         let full: Vec<u64> = ready().map(Extent::first).collect();
         let base_end = layout::chunks(st.stored.base.size);
-        let overwrites = self.backing.context.durability == Durability::Strict
+        let overwrites = self.core.backing.context.durability == Durability::Strict
             && full.iter().any(|first| *first < base_end);
         let (streams, memory) = self.streams();
         let gathered = GATHERED.min(memory / WAITING / streams / 2);
@@ -58,7 +58,7 @@ impl Flusher<'_> {
         let extents = &with_those_passed(st, full);
         for first in extents {
             if let Some(range) = st.dirty.buffer.extent_over(*first).map(Extent::range) {
-                self.committer.complete_to_change(st, &range);
+                self.committer().complete_to_change(st, &range);
             }
         }
         let is_among = |end: u64| {
@@ -81,18 +81,18 @@ impl Flusher<'_> {
         chunks.extend(if new.is_empty() { Vec::new() } else { st.dirty.buffer.single(new) });
         chunks.sort_unstable();
         let changed = Changed { chunks, holes: Vec::new() };
-        if !self.committer.prepare_to_load(st, &changed)? {
+        if !self.committer().prepare_to_load(st, &changed)? {
             return Ok(());
         }
         let size = size_with(st, &changed);
-        let write = self.committer.load_write(st, size, &changed, extents)?;
-        self.committer.start(self.core, st, write);
+        let write = self.committer().load_write(st, size, &changed, extents)?;
+        self.committer().start(self.core, st, write);
         Ok(())
     }
 
     /// Flushes the last chunk of the flushed version at its new length, or the hole that it becomes.
     fn flush_end(&self, st: &mut State, end: u64) -> Result<()> {
-        self.committer.complete_all(st);
+        self.committer().complete_all(st);
         st.dirty.buffer.spill_extent_of(end);
         let (chunks, holes) =
             if st.dirty.buffer.is_punched(end) { (vec![], vec![end]) } else { (vec![end], vec![]) };
@@ -106,17 +106,17 @@ impl Flusher<'_> {
     pub(crate) fn begin_extent(&self, st: &mut State, index: u64) {
         let (streams, memory) = self.streams();
         let Some(range) = st.dirty.buffer.wants_extent(index, streams, memory) else { return };
-        let buffers = &self.backing.context.router.buffers;
+        let buffers = &self.core.backing.context.router.buffers;
         let get = |st: &State| {
             let is_first = st.dirty.in_flight.is_empty() && st.dirty.buffer.extents().is_empty();
             let spared =
-                self.backing.context.budget.buffers / if is_first { SPARED } else { SPARED_BY_SECOND };
+                self.core.backing.context.budget.buffers / if is_first { SPARED } else { SPARED_BY_SECOND };
             buffers.try_get_pair(Extent::bytes_for(&range), spared)
         };
         let mut pair = get(st);
         while pair.is_none() && !st.dirty.in_flight.is_empty() {
             // The file's own writes hold some buffers. If one fails, the next write reports the error.
-            let _ = self.committer.complete_first(st);
+            let _ = self.committer().complete_first(st);
             pair = get(st);
         }
         // Chunks of a failed write are in the buffer again, perhaps in this range.
@@ -128,8 +128,8 @@ impl Flusher<'_> {
     /// Number of files written as streams, including this one, and the memory for all their extents in
     /// bytes.
     fn streams(&self) -> (usize, usize) {
-        let bound = self.backing.context.budget.buffers;
-        (self.backing.context.buffered.streams.load(Ordering::Relaxed).max(1), bound - bound / SPARED)
+        let bound = self.core.backing.context.budget.buffers;
+        (self.core.backing.context.buffered.streams.load(Ordering::Relaxed).max(1), bound - bound / SPARED)
     }
 }
 

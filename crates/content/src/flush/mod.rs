@@ -10,7 +10,6 @@ mod seek;
 mod singles;
 
 use super::{
-    backing::Backing,
     buffer::Extent,
     commit::{Changed, Committer},
     error::Result,
@@ -26,14 +25,15 @@ use std::sync::Arc;
 #[derive(Clone, Copy)]
 pub(super) struct Flusher<'a> {
     core: &'a Arc<FileCore>,
-    backing: &'a Backing,
-    committer: Committer<'a>,
 }
 
 impl<'a> Flusher<'a> {
     pub(super) fn of(core: &'a Arc<FileCore>) -> Self {
-        let backing = &core.backing;
-        Flusher { core, backing, committer: Committer::of(backing) }
+        Flusher { core }
+    }
+
+    fn committer(&self) -> Committer<'a> {
+        Committer::of(&self.core.backing)
     }
 
     /// Flushes everything buffered or in flight.
@@ -41,7 +41,7 @@ impl<'a> Flusher<'a> {
     /// # Errors
     /// The store's. Data that could not be stored stays buffered.
     pub(super) fn flush_all(&self, st: &mut State) -> Result<()> {
-        self.committer.complete_all(st);
+        self.committer().complete_all(st);
         st.dirty.gaps.clear();
         let changed = all_changed(st);
         let size = st.dirty.size.max(st.stored.tree.size());
@@ -61,9 +61,9 @@ impl<'a> Flusher<'a> {
     /// # Errors
     /// The store's.
     pub(super) fn sync(&self, st: &mut State, what: SyncKind) -> Result<()> {
-        self.committer.begin_change(st)?;
+        self.committer().begin_change(st)?;
         self.flush_all(st)?;
-        self.committer.commit_with(st, what)
+        self.committer().commit_with(st, what)
     }
 
     /// Flushes no chunks, only a record: to create the first one, or to correct the newest.
@@ -71,28 +71,28 @@ impl<'a> Flusher<'a> {
     /// # Errors
     /// The store's.
     pub(super) fn flush_record(&self, st: &mut State) -> Result<()> {
-        self.committer.complete_all(st);
+        self.committer().complete_all(st);
         self.flush_now(st, st.stored.tree.size(), &Changed::default(), &[])
     }
 
     /// Flushes these chunks synchronously. Nothing may be in flight.
     fn flush_now(&self, st: &mut State, size: u64, changed: &Changed, extents: &[u64]) -> Result<()> {
-        self.committer.prepare_to_load(st, changed)?;
-        let write = self.committer.load_write(st, size, changed, extents)?;
-        self.committer.run(st, write)
+        self.committer().prepare_to_load(st, changed)?;
+        let write = self.committer().load_write(st, size, changed, extents)?;
+        self.committer().run(st, write)
     }
 
     /// Releases space reserved past the end of the stored file that no buffered data needs any more.
     fn give_back_places(&self, st: &mut State) {
         let end = layout::stored_size(st.stored.tree.size()).next_multiple_of(PAGE);
-        if std::mem::take(&mut st.dirty.reserved) <= end || (self.backing.context.guard)().is_err() {
+        if std::mem::take(&mut st.dirty.reserved) <= end || (self.core.backing.context.guard)().is_err() {
             return;
         }
         // Setting the present length frees the space past it.
-        if let Err(e) = self.backing.store.len().and_then(|len| self.backing.store.set_len(len)) {
+        if let Err(e) = self.core.backing.store.len().and_then(|len| self.core.backing.store.set_len(len)) {
             log::debug!("reserved space could not be given back: {e}");
         }
-        st.restore_mtime(&*self.backing.store);
+        st.restore_mtime(&*self.core.backing.store);
     }
 }
 

@@ -24,7 +24,7 @@ impl Flusher<'_> {
         let found = match st.stored.identity.clone() {
             Some(identity) => {
                 st.stored.tree.trim_cache();
-                st.stored.tree.seek(self.backing.source(&identity), offset / layout::CHUNK, data)?
+                st.stored.tree.seek(self.core.backing.source(&identity), offset / layout::CHUNK, data)?
             }
             None => (!data).then_some(0),
         };

@@ -43,17 +43,17 @@ impl Flusher<'_> {
         }
         // Synchronous, so that the error is reported.
         if st.dirty.write_failed || !st.dirty.buffer.holes(0..bound).is_empty() {
-            self.committer.complete_all(st);
+            self.committer().complete_all(st);
             if let Some(write) = self.load_singles(st, bound)? {
-                self.committer.run(st, write)?;
+                self.committer().run(st, write)?;
             }
             st.dirty.write_failed = false;
             return Ok(());
         }
         let one_more = self.may_join(st, bound);
-        self.committer.complete_until(st, usize::from(one_more));
+        self.committer().complete_until(st, usize::from(one_more));
         if let Some(write) = self.load_singles(st, bound)? {
-            self.committer.start(self.core, st, write);
+            self.committer().start(self.core, st, write);
         }
         Ok(())
     }
@@ -62,18 +62,18 @@ impl Flusher<'_> {
     /// together do.
     fn is_full(&self, st: &State) -> bool {
         let single = st.dirty.buffer.single_bytes();
-        let all = self.backing.context.buffered.single.load(Ordering::Relaxed) * CHUNK;
-        let share = self.backing.context.budget.behind;
+        let all = self.core.backing.context.buffered.single.load(Ordering::Relaxed) * CHUNK;
+        let share = self.core.backing.context.budget.behind;
         let crowded = single >= WORTH_FLUSHING && all >= share || single > 0 && all >= 2 * share;
-        single >= self.backing.context.budget.singles || crowded
+        single >= self.core.backing.context.budget.singles || crowded
     }
 
     /// Whether a full buffer may wait until the kernel fills a gap, which it is usually about to do. The
     /// total over all files forces a flush only at 1.5 times the limit of `is_full`.
     fn may_wait_behind_gap(&self, st: &State) -> bool {
-        let all = self.backing.context.buffered.single.load(Ordering::Relaxed) * CHUNK;
-        st.dirty.buffer.single_bytes() < self.backing.context.budget.singles
-            && all < 3 * self.backing.context.budget.behind
+        let all = self.core.backing.context.buffered.single.load(Ordering::Relaxed) * CHUNK;
+        st.dirty.buffer.single_bytes() < self.core.backing.context.budget.singles
+            && all < 3 * self.core.backing.context.budget.behind
     }
 
     /// Loads a write of the individually buffered chunks below `bound`, if there are any and they may be
@@ -87,10 +87,12 @@ impl Flusher<'_> {
         }
         let changed =
             Changed { chunks: st.dirty.buffer.single(0..bound), holes: st.dirty.buffer.holes(0..bound) };
-        if changed.is_empty() && size == st.planned_size() || !self.committer.prepare_to_load(st, &changed)? {
+        if changed.is_empty() && size == st.planned_size()
+            || !self.committer().prepare_to_load(st, &changed)?
+        {
             return Ok(None);
         }
-        self.committer.load_write(st, size, &changed, &[]).map(Some)
+        self.committer().load_write(st, size, &changed, &[]).map(Some)
     }
 
     /// Whether the individually buffered chunks below `bound` may be loaded while another write is in
@@ -99,7 +101,7 @@ impl Flusher<'_> {
     /// any.
     fn may_join(&self, st: &State, bound: u64) -> bool {
         let singles = st.dirty.buffer.single(0..bound);
-        let memory = self.backing.context.router.buffers.usage();
+        let memory = self.core.backing.context.router.buffers.usage();
         let room = memory.in_use + 2 * singles.len() * CHUNK <= memory.bound / 2;
         let again = || singles.iter().any(|index| st.dirty.is_in_flight(&(*index..*index + 1)));
         room && growing_end(st).is_none() && !(again() && holds(Rule::ApartInEpoch))

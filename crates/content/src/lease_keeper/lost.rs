@@ -35,7 +35,7 @@ impl LeaseKeeper<'_> {
             && !self.core.backing.lease.is_lost()
         {
             // Another thread that is storing a write would change the records meanwhile.
-            self.committer.complete_all(st);
+            self.committer().complete_all(st);
             if !self.keeps_lease(st)? {
                 log::error!("the store revoked a file's lease: unsaved changes are lost");
                 self.lose(st);

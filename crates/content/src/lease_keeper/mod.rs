@@ -76,25 +76,31 @@ struct Turn {
 pub struct LeaseKeeper<'a> {
     core: &'a Arc<FileCore>,
     turns: &'a LeaseTurns,
-    records: RecordWriter<'a>,
-    recovery: CrashRecovery<'a>,
-    committer: Committer<'a>,
-    flusher: Flusher<'a>,
-    cleaner: Cleaner<'a>,
 }
 
 impl<'a> LeaseKeeper<'a> {
     pub(super) fn of(core: &'a Arc<FileCore>, turns: &'a LeaseTurns) -> Self {
-        let backing = &core.backing;
-        LeaseKeeper {
-            core,
-            turns,
-            records: RecordWriter::of(backing),
-            recovery: CrashRecovery::of(backing),
-            committer: Committer::of(backing),
-            flusher: Flusher::of(core),
-            cleaner: Cleaner::of(core),
-        }
+        LeaseKeeper { core, turns }
+    }
+
+    fn records(&self) -> RecordWriter<'a> {
+        RecordWriter::of(&self.core.backing)
+    }
+
+    fn recovery(&self) -> CrashRecovery<'a> {
+        CrashRecovery::of(&self.core.backing)
+    }
+
+    fn committer(&self) -> Committer<'a> {
+        Committer::of(&self.core.backing)
+    }
+
+    fn flusher(&self) -> Flusher<'a> {
+        Flusher::of(self.core)
+    }
+
+    fn cleaner(&self) -> Cleaner<'a> {
+        Cleaner::of(self.core)
     }
 
     /// The state for a change. For a shared file, waits for the lease first.
@@ -125,8 +131,9 @@ impl<'a> LeaseKeeper<'a> {
             let known = if holds(LeaseRule::LookUnderLease) { self.take_in(&mut st) } else { Ok(()) };
             // If the recovery cannot be written, no change is possible. Leave the lease to others.
             let unfinished = |st: &State| st.fault == Some(Fault::NotRecovered);
-            let recovered = known
-                .and_then(|()| if unfinished(&st) { self.recovery.finish_recovery(&mut st) } else { Ok(()) });
+            let recovered = known.and_then(|()| {
+                if unfinished(&st) { self.recovery().finish_recovery(&mut st) } else { Ok(()) }
+            });
             match recovered {
                 Ok(()) => {
                     turn.since = Some(Instant::now());
@@ -201,7 +208,7 @@ impl<'a> LeaseKeeper<'a> {
         }
         self.core.backing.store.drop_cached(0);
         let mut found = State::never_committed(&self.core.backing.context);
-        match self.recovery.load_header(&mut found, stored, &header) {
+        match self.recovery().load_header(&mut found, stored, &header) {
             Ok(()) if found.fault.is_none() && found.is_clean() => *st = found,
             // Also reached if the read met a writer half-way.
             Ok(()) | Err(Error::Damaged(_)) => return Ok(false),
@@ -257,9 +264,9 @@ impl<'a> LeaseKeeper<'a> {
         }
         self.core.backing.lease.refuse_lost()?;
         if !holds(LeaseRule::CleanBeforeGivingBack) {
-            self.flusher.flush_all(&mut st)?;
+            self.flusher().flush_all(&mut st)?;
         } else if !st.is_clean() {
-            let stored = self.cleaner.clean_at_once(&mut st);
+            let stored = self.cleaner().clean_at_once(&mut st);
             self.recheck_lease_on_error(&mut st, stored)?;
         }
         // Other machines may change these from here on.
@@ -328,9 +335,9 @@ impl<'a> LeaseKeeper<'a> {
             return Ok(());
         }
         let mut found = State::never_committed(&self.core.backing.context);
-        self.recovery.load(&mut found, stored, &header)?;
+        self.recovery().load(&mut found, stored, &header)?;
         if found.stored.records.written {
-            self.records.sync_store(&mut found)?; // Other machines must find this recovery.
+            self.records().sync_store(&mut found)?; // Other machines must find this recovery.
         }
         *st = found;
         Ok(())

@@ -118,7 +118,7 @@ impl RangeReader<'_> {
                 // Buffered chunks are in place already.
                 let apart = !buffered.is_empty();
                 let mut portions = portions(&stored, &mut content, 1);
-                portions.iter_mut().try_for_each(|portion| self.chunks.read_portion(portion, apart))?;
+                portions.iter_mut().try_for_each(|portion| self.chunks().read_portion(portion, apart))?;
                 let copied = buffered.iter().map(|index| place(found.first, *index));
                 content = self.open_batch(identity, stored, content, output, copied)?;
                 fill_zeros(found.first, &zeros, &mut content);
@@ -147,7 +147,7 @@ impl RangeReader<'_> {
         let Parts { stored, zeros, buffered } = &found.parts;
         if let Some(identity) = &found.identity {
             // Buffered chunks are in place already.
-            self.chunks.decrypt_in_place(&identity.keys.chunk, stored, content, !buffered.is_empty())?;
+            self.chunks().decrypt_in_place(&identity.keys.chunk, stored, content, !buffered.is_empty())?;
         }
         fill_zeros(found.first, zeros, content);
         Ok(())
@@ -155,7 +155,7 @@ impl RangeReader<'_> {
 
     /// An input buffer of this many bytes, and an output buffer unless chunks are opened in place.
     fn buffers_for(&self, len: usize) -> (Buffer, Option<Buffer>) {
-        let router = &self.backing.context.router;
+        let router = &self.core.backing.context.router;
         if router.opens_in_place() {
             return (router.buffers.get(len), None);
         }
@@ -175,7 +175,7 @@ impl RangeReader<'_> {
         let keys = vec![identity.keys.chunk.clone()];
         let mut batch = Batch { op: Op::Open, keys, jobs, input, output };
         let bytes = batch.jobs.iter().map(|job| job.len).sum();
-        metrics::measure(Activity::Batch, bytes, || self.backing.context.router.run(&mut batch))?;
+        metrics::measure(Activity::Batch, bytes, || self.core.backing.context.router.run(&mut batch))?;
         if let Some(job) = batch.jobs.iter().find(|job| !job.ok) {
             return Err(damaged_chunk(job.id.index));
         }

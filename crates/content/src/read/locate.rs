@@ -34,15 +34,15 @@ impl RangeReader<'_> {
         }
         if let Some(groups) = few_to_load(&st, chunks)
             && let Some(identity) = &st.stored.identity
-            && st.stored.tree.load_beside(self.backing.source(identity), groups)
+            && st.stored.tree.load_beside(self.core.backing.source(identity), groups)
         {
             return Ok(st);
         }
         drop(st);
         let mut st = self.core.state.write();
-        self.committer.complete_to_read(&mut st, chunks);
+        self.committer().complete_to_read(&mut st, chunks);
         if let Some((groups, identity)) = missing_groups(&st, chunks).zip(st.stored.identity.clone()) {
-            let (source, tree) = (self.backing.source(&identity), &mut st.stored.tree);
+            let (source, tree) = (self.core.backing.source(&identity), &mut st.stored.tree);
             tree.trim_cache();
             tree.load_all(source, groups.clone())?;
             if chunks.end - chunks.start >= LONG {

@@ -39,12 +39,15 @@ pub use together::SmallRead;
 pub(super) struct ContentReader<'a> {
     core: &'a Arc<FileCore>,
     ahead: &'a Mutex<Ahead>,
-    ranges: RangeReader<'a>,
 }
 
 impl<'a> ContentReader<'a> {
     pub(super) fn of(core: &'a Arc<FileCore>, ahead: &'a Mutex<Ahead>) -> Self {
-        ContentReader { core, ahead, ranges: RangeReader::of(core) }
+        ContentReader { core, ahead }
+    }
+
+    fn ranges(&self) -> RangeReader<'a> {
+        RangeReader::of(self.core)
     }
 
     /// Reads up to `len` bytes, and passes them to `give` if that succeeds.
@@ -64,7 +67,7 @@ impl<'a> ContentReader<'a> {
         match &request.windows[..] {
             [] => {}
             [window] if window.chunks.start <= chunks.start && chunks.end <= window.chunks.end => {
-                let opened = window.content(|chunks| self.ranges.decrypt_range(chunks));
+                let opened = window.content(|chunks| self.ranges().decrypt_range(chunks));
                 if let Some(opened) = opened.filter(|opened| is_of(opened, request.content)) {
                     return Ok(give(opened.part(offset, len)));
                 }
@@ -73,21 +76,21 @@ impl<'a> ContentReader<'a> {
                 // Open the windows first, so that no thread holds a buffer while it waits for threads
                 // that need one.
                 some.iter()
-                    .for_each(|window| drop(window.content(|chunks| self.ranges.decrypt_range(chunks))));
+                    .for_each(|window| drop(window.content(|chunks| self.ranges().decrypt_range(chunks))));
                 let mut gathered = self.core.backing.context.router.buffers.get(len);
                 let read = self.gather(&request, &mut gathered)?;
                 return Ok(give(&gathered[..read]));
             }
         }
         if len > SMALL {
-            let opened = self.ranges.decrypt_range(chunks)?;
+            let opened = self.ranges().decrypt_range(chunks)?;
             return Ok(give(opened.part(offset, len)));
         }
         if small.capacity() < len {
             small.zeroize(); // Growing would leave a copy of its content behind.
         }
         small.resize(len, 0);
-        let read = self.ranges.read(offset, small)?;
+        let read = self.ranges().read(offset, small)?;
         Ok(give(&small[..read]))
     }
 
@@ -99,11 +102,11 @@ impl<'a> ContentReader<'a> {
         for window in windows {
             let from = (window.chunks.start * layout::CHUNK).clamp(bytes.start, bytes.end);
             let before = (from - bytes.start) as usize;
-            let Some(opened) = window.content(|chunks| self.ranges.decrypt_range(chunks)) else { continue };
+            let Some(opened) = window.content(|chunks| self.ranges().decrypt_range(chunks)) else { continue };
             if before < done || !is_of(&opened, *content) {
                 continue;
             }
-            done += self.ranges.read(bytes.start + done as u64, &mut out[done..before])?;
+            done += self.ranges().read(bytes.start + done as u64, &mut out[done..before])?;
             if done < before {
                 return Ok(done);
             }
@@ -111,7 +114,7 @@ impl<'a> ContentReader<'a> {
             out[before..before + part.len()].copy_from_slice(part);
             done = before + part.len();
         }
-        Ok(done + self.ranges.read(bytes.start + done as u64, &mut out[done..])?)
+        Ok(done + self.ranges().read(bytes.start + done as u64, &mut out[done..])?)
     }
 }
 

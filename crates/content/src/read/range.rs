@@ -1,7 +1,7 @@
 //! Reads at the file's state: from the write buffer and the store.
 
 use super::small::ChunkReader;
-use crate::{backing::Backing, commit::Committer, error::Result, file_core::FileCore};
+use crate::{commit::Committer, error::Result, file_core::FileCore};
 use crypto::chunk::CHUNK;
 use format::layout;
 
@@ -14,15 +14,19 @@ const AT_ONCE: usize = 4 << 20;
 #[derive(Clone, Copy)]
 pub(crate) struct RangeReader<'a> {
     pub(super) core: &'a FileCore,
-    pub(super) backing: &'a Backing,
-    pub(super) committer: Committer<'a>,
-    pub(super) chunks: ChunkReader<'a>,
 }
 
 impl<'a> RangeReader<'a> {
     pub(crate) fn of(core: &'a FileCore) -> Self {
-        let backing = &core.backing;
-        RangeReader { core, backing, committer: Committer::of(backing), chunks: ChunkReader::of(backing) }
+        RangeReader { core }
+    }
+
+    pub(super) fn committer(&self) -> Committer<'a> {
+        Committer::of(&self.core.backing)
+    }
+
+    pub(super) fn chunks(&self) -> ChunkReader<'a> {
+        ChunkReader::of(&self.core.backing)
     }
 
     /// Reads up to `out.len()` bytes; fewer only at the end of the file.
@@ -37,7 +41,7 @@ impl<'a> RangeReader<'a> {
         let st = self.state_with_slots(&(offset / layout::CHUNK..end.div_ceil(layout::CHUNK)))?;
         st.check_readable(end)?;
         let len = st.available(offset, out.len());
-        self.chunks.read_loaded(&st, offset, &mut out[..len])?;
+        self.chunks().read_loaded(&st, offset, &mut out[..len])?;
         Ok(len)
     }
 

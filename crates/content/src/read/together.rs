@@ -70,7 +70,7 @@ impl ContentReader<'_> {
             let len = read.len(&st);
             read_unstored(&st, read.offset, &mut read.out[..len], &mut wanted)
         });
-        if look.and_then(|()| self.ranges.chunks.decrypt_wanted(&st, &mut wanted)).is_ok() {
+        if look.and_then(|()| self.ranges().chunks().decrypt_wanted(&st, &mut wanted)).is_ok() {
             easy.iter_mut().for_each(|(done, read)| **done = Some(Ok(read.len(&st))));
         }
     }

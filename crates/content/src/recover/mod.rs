@@ -54,7 +54,6 @@ struct NewestRecord {
 #[derive(Clone, Copy)]
 pub(super) struct CrashRecovery<'a> {
     backing: &'a Backing,
-    records: RecordWriter<'a>,
 }
 
 /// The newest record of a stored file, if it is authentic; `None` if nothing was committed.
@@ -75,7 +74,11 @@ pub(super) fn newest_record(backing: &Backing) -> Result<Option<Bound>> {
 
 impl<'a> CrashRecovery<'a> {
     pub(super) fn of(backing: &'a Backing) -> Self {
-        CrashRecovery { backing, records: RecordWriter::of(backing) }
+        CrashRecovery { backing }
+    }
+
+    fn records(&self) -> RecordWriter<'a> {
+        RecordWriter::of(self.backing)
     }
 
     /// Initialises the state from `header`, which was just read from a stored file of `stored` bytes.

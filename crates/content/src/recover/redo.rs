@@ -39,25 +39,25 @@ impl CrashRecovery<'_> {
             if holds(Rule::RewriteEnd) {
                 self.rewrite_end()?;
             }
-            self.records.sync_store(st)?;
+            self.records().sync_store(st)?;
         }
         if holds(Rule::RewriteData) && self.rewrite_data(recovered)? {
-            self.records.sync_store(st)?;
+            self.records().sync_store(st)?;
         }
         // R4
         if holds(Rule::RecordBeforeErasing) {
             self.write_recovery_record(st, &identity, recovered)?;
-            self.records.sync_store(st)?;
+            self.records().sync_store(st)?;
         }
         // R5
         if holds(Rule::EraseRejected) {
             self.erase(recovered)?;
         }
         self.write_exact(st, &identity, recovered)?;
-        self.records.sync_store(st)?;
+        self.records().sync_store(st)?;
         // R6
         st.stored.tree = EntryTree::new(&st.stored.base, &self.backing.context.slots);
-        self.records.write_clean_record(st)
+        self.records().write_clean_record(st)
     }
 
     /// Writes the recovery record over the older record. Once it is durable, no other version counts.
@@ -71,7 +71,7 @@ impl CrashRecovery<'_> {
             if holds(Rule::NameUnreadable) { recovered.unreadable().to_vec() } else { Vec::new() };
         let recovery = Recovery { base: recovered.base(), limit: recovered.limit(), unreadable };
         let record = st.stored.records.encode_next(identity, st.stored.base, Claim::Recovery(recovery));
-        self.records.write_record(st, record)
+        self.records().write_record(st, record)
     }
 
     /// Writes the stored length and all node pages, since it is unknown which of them are durable.

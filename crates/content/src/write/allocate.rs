@@ -9,21 +9,21 @@ impl ContentWriter<'_> {
     /// # Errors
     /// The store's (ENOSPC, EOPNOTSUPP).
     pub(crate) fn allocate(&self, st: &mut State, offset: u64, end: u64, keep_size: bool) -> Result<()> {
-        self.committer.complete_all(st);
-        self.committer.begin_change(st)?;
-        st.remember_mtime(&*self.backing.store)?;
+        self.committer().complete_all(st);
+        self.committer().begin_change(st)?;
+        st.remember_mtime(&*self.core.backing.store)?;
         let first = layout::chunk_offset(offset / layout::CHUNK);
         // The entries of the first chunk are before it, perhaps with other chunks between.
         let entries = layout::entries_offset(layout::group_of(offset / layout::CHUNK));
-        self.backing.store.reserve(entries - entries % layout::PAGE, layout::PAGE)?;
-        let reserved = self.backing.store.reserve(first, layout::stored_size(end).saturating_sub(first));
-        self.backing.context.space.forget();
+        self.core.backing.store.reserve(entries - entries % layout::PAGE, layout::PAGE)?;
+        let reserved = self.core.backing.store.reserve(first, layout::stored_size(end).saturating_sub(first));
+        self.core.backing.context.space.forget();
         reserved?;
         if !keep_size && end > st.dirty.size {
             self.take(st, end..end, |st| self.grow(st, end))?;
             st.times.note_write();
         }
-        st.restore_mtime(&*self.backing.store);
+        st.restore_mtime(&*self.core.backing.store);
         Ok(())
     }
 }

@@ -23,37 +23,37 @@ impl ContentWriter<'_> {
     /// The store's, before the truncation is durable; nothing was truncated then.
     pub(crate) fn cut_flushed(&self, st: &mut State, size: u64) -> Result<()> {
         // T1
-        st.remember_mtime(&*self.backing.store)?;
+        st.remember_mtime(&*self.core.backing.store)?;
         if st.stored.leftover.is_some() {
-            self.flusher.flush_record(st)?;
+            self.flusher().flush_record(st)?;
         }
-        st.dirty.finish_overwrites(&*self.backing.store)?;
-        let identity = self.records.identity_or_new(st)?;
+        st.dirty.finish_overwrites(&*self.core.backing.store)?;
+        let identity = self.records().identity_or_new(st)?;
         // After truncation to nothing, no older version is needed, so the last one need not be durable
         // first.
         if !st.stored.is_committed() && size > 0 && holds(Rule::CommitBeforeCut) {
-            self.committer.commit(st)?;
+            self.committer().commit(st)?;
         }
         // T2
         st.stored.tree.trim_cache();
-        st.stored.tree.load(self.backing.source(&identity), layout::groups(size) - 1)?;
+        st.stored.tree.load(self.core.backing.source(&identity), layout::groups(size) - 1)?;
         let shortened = self.shortened_slot(st, size)?.filter(|_| holds(Rule::RetagAtCut));
         let epoch = match shortened {
-            Some(_) => self.records.begin_epoch(st, &identity)?,
+            Some(_) => self.records().begin_epoch(st, &identity)?,
             None => st.stored.next_epoch()?, // No slot is written; the record itself comes first.
         };
         let previous = st.stored.flushed();
         st.stored.tree.begin(epoch);
         if let Err(e) = self.write_cut(st, &identity, size, previous, shortened) {
             st.stored.undo([layout::groups(size) - 1]);
-            st.restore_mtime(&*self.backing.store);
+            st.restore_mtime(&*self.core.backing.store);
             return Err(e);
         }
         st.advance_base();
         st.times.note_change();
         // T4
-        let cut = self.backing.store.set_len(layout::stored_size(size));
-        st.restore_mtime(&*self.backing.store);
+        let cut = self.core.backing.store.set_len(layout::stored_size(size));
+        st.restore_mtime(&*self.core.backing.store);
         if let Err(e) = cut {
             if !holds(Rule::CutHasHappened) {
                 return Err(e.into());
@@ -77,22 +77,25 @@ impl ContentWriter<'_> {
             let slot = self.retag(st, identity, index, Slot { epoch, ..slot }, size)?;
             set_slots(st, &[(index, slot)])?;
         }
-        st.stored.tree.shrink(self.backing.source(identity), size)?;
+        st.stored.tree.shrink(self.core.backing.source(identity), size)?;
         let target = Version { epoch, size, root: st.stored.tree.root() };
         let claim = st.stored.over_base(epoch, previous);
         let record = st.stored.records.encode_next(identity, target, claim);
         // T3
-        self.records.write_record(st, record)?;
+        self.records().write_record(st, record)?;
         if let Some((index, _)) = shortened {
             // Write this entry alone: the base needs those past the new end until the truncation is
             // durable.
             let mut bytes = [0; ENTRY];
             st.stored.tree.entry(index)?.encode(&mut bytes);
             let group = layout::entries_offset(layout::group_of(index));
-            self.backing.store.write_at(&bytes, group + (layout::place_in_group(index) * ENTRY) as u64)?;
+            self.core
+                .backing
+                .store
+                .write_at(&bytes, group + (layout::place_in_group(index) * ENTRY) as u64)?;
         }
         if holds(Rule::SyncBeforeCut) {
-            self.records.sync_store(st)?;
+            self.records().sync_store(st)?;
         }
         st.stored.tree.keep();
         Ok(())
@@ -112,7 +115,7 @@ impl ContentWriter<'_> {
     fn retag(&self, st: &State, identity: &FileIdentity, index: u64, new: Slot, size: u64) -> Result<Slot> {
         let old = st.stored.tree.slot(index)?.unwrap_or(new);
         let mut bytes = vec![0; layout::chunk_len(st.stored.tree.size(), index)];
-        self.backing.read_ciphertext(index, &mut bytes)?;
+        self.core.backing.read_ciphertext(index, &mut bytes)?;
         let id = |epoch| ChunkId { index, epoch, nonce: old.nonce };
         let verified = identity.keys.chunk.verify(&id(old.epoch), &old.tag, &bytes);
         verified.map_err(|_| damaged_chunk(index))?;

@@ -7,7 +7,6 @@ mod reserve;
 mod truncate;
 
 use super::{
-    backing::Backing,
     buffer::{PlainBuffer, is_border},
     chunk_range::parts,
     commit::Committer,
@@ -28,23 +27,28 @@ const COMMIT_AT: u64 = 1 << 30;
 /// Puts changes into the write buffer.
 #[derive(Clone, Copy)]
 pub(super) struct ContentWriter<'a> {
-    backing: &'a Backing,
-    records: RecordWriter<'a>,
-    committer: Committer<'a>,
-    flusher: Flusher<'a>,
-    chunks: ChunkReader<'a>,
+    core: &'a Arc<FileCore>,
 }
 
 impl<'a> ContentWriter<'a> {
     pub(super) fn of(core: &'a Arc<FileCore>) -> Self {
-        let backing = &core.backing;
-        ContentWriter {
-            backing,
-            records: RecordWriter::of(backing),
-            committer: Committer::of(backing),
-            flusher: Flusher::of(core),
-            chunks: ChunkReader::of(backing),
-        }
+        ContentWriter { core }
+    }
+
+    fn records(&self) -> RecordWriter<'a> {
+        RecordWriter::of(&self.core.backing)
+    }
+
+    fn committer(&self) -> Committer<'a> {
+        Committer::of(&self.core.backing)
+    }
+
+    fn flusher(&self) -> Flusher<'a> {
+        Flusher::of(self.core)
+    }
+
+    fn chunks(&self) -> ChunkReader<'a> {
+        ChunkReader::of(&self.core.backing)
     }
 
     /// Writes all of `data`. It stays buffered until a flush. `note` records the change.
@@ -59,21 +63,21 @@ impl<'a> ContentWriter<'a> {
         data: &[u8],
         note: impl FnOnce(&mut Times),
     ) -> Result<()> {
-        self.committer.begin_change(st)?;
+        self.committer().begin_change(st)?;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= layout::MAX_SIZE);
         let end = end.ok_or(Error::TooLarge)?;
         if data.is_empty() {
             return Ok(());
         }
-        self.flusher.make_room(st)?;
+        self.flusher().make_room(st)?;
         if st.stored.uncommitted >= COMMIT_AT {
-            self.committer.commit(st)?;
+            self.committer().commit(st)?;
         }
         self.take(st, offset..end, |st| {
             if offset > st.dirty.size {
                 self.grow(st, offset)?;
             }
-            self.flusher.start_full(st);
+            self.flusher().start_full(st);
             let put = self.put(st, offset, data);
             // Also after a partial failure: earlier parts may be in flight already, and the file is not
             // clean.
@@ -117,7 +121,7 @@ impl<'a> ContentWriter<'a> {
             st.dirty.size = st.dirty.size.max(at);
             // Do not flush an extent whose last chunk is incomplete.
             if at.is_multiple_of(layout::CHUNK) && is_border(at / layout::CHUNK) {
-                self.flusher.start_full(st);
+                self.flusher().start_full(st);
             }
         }
         Ok(())
@@ -133,7 +137,7 @@ impl<'a> ContentWriter<'a> {
     ) -> Result<&'b mut [u8; CHUNK]> {
         if st.dirty.buffer.get(index).is_none() {
             if written.start == 0 && written.end >= layout::chunk_len(st.dirty.size, index) {
-                self.flusher.begin_extent(st, index);
+                self.flusher().begin_extent(st, index);
                 let place = st.dirty.buffer.put(index);
                 place[written.end..].fill(0);
                 return Ok(place);
@@ -147,7 +151,7 @@ impl<'a> ContentWriter<'a> {
     fn fetch(&self, st: &mut State, index: u64) -> Result<()> {
         let plain = self.read_to_change(st, index)?;
         if st.dirty.buffer.get(index).is_none() {
-            self.flusher.begin_extent(st, index);
+            self.flusher().begin_extent(st, index);
             st.dirty.buffer.insert(index, &plain);
         }
         Ok(())
@@ -158,17 +162,17 @@ impl<'a> ContentWriter<'a> {
     fn read_to_change(&self, st: &mut State, index: u64) -> Result<PlainBuffer> {
         self.load_to_change(st, index)?;
         let mut plain = PlainBuffer::zeros();
-        self.chunks.read_loaded(st, index * layout::CHUNK, &mut plain[..])?;
+        self.chunks().read_loaded(st, index * layout::CHUNK, &mut plain[..])?;
         Ok(plain)
     }
 
     /// Completes writes of a chunk in flight, and loads its slot.
     fn load_to_change(&self, st: &mut State, index: u64) -> Result<()> {
-        self.committer.complete_to_change(st, &(index..index + 1));
+        self.committer().complete_to_change(st, &(index..index + 1));
         if index < layout::chunks(st.stored.tree.size())
             && let Some(identity) = st.stored.identity.clone()
         {
-            st.stored.tree.load(self.backing.source(&identity), layout::group_of(index))?;
+            st.stored.tree.load(self.core.backing.source(&identity), layout::group_of(index))?;
         }
         Ok(())
     }

@@ -12,8 +12,8 @@ impl ContentWriter<'_> {
     /// # Errors
     /// As `write`.
     pub(crate) fn punch(&self, st: &mut State, offset: u64, len: u64) -> Result<()> {
-        self.committer.complete_all(st);
-        self.committer.begin_change(st)?;
+        self.committer().complete_all(st);
+        self.committer().begin_change(st)?;
         let end = offset.saturating_add(len).min(st.dirty.size);
         if offset >= end {
             return Ok(());
@@ -44,7 +44,7 @@ impl ContentWriter<'_> {
             if part.end == chunks.end {
                 return Ok(());
             }
-            self.flusher.flush_all(st)?;
+            self.flusher().flush_all(st)?;
             chunks.start = part.end;
         }
     }
@@ -67,7 +67,7 @@ impl ContentWriter<'_> {
         let Some(identity) = st.stored.identity.clone() else { return Ok(stored) };
         while index < chunks.end && stored.len() < MOST_HOLES {
             st.stored.tree.trim_cache();
-            match st.stored.tree.seek(self.backing.source(&identity), index, true)? {
+            match st.stored.tree.seek(self.core.backing.source(&identity), index, true)? {
                 Some(found) if found < chunks.end => {
                     stored.push(found);
                     index = found + 1;

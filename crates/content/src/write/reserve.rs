@@ -16,7 +16,7 @@ impl ContentWriter<'_> {
         bytes: Range<u64>,
         take: impl FnOnce(&mut State) -> Result<()>,
     ) -> Result<()> {
-        if !self.backing.context.space.is_scarce() || self.reserve(st, &bytes)? {
+        if !self.core.backing.context.space.is_scarce() || self.reserve(st, &bytes)? {
             return take(st);
         }
         self.take_through(st, take)
@@ -25,30 +25,30 @@ impl ContentWriter<'_> {
     /// Reserves space for bytes of the file and for the metadata that describes them. False if the store
     /// does not support that.
     fn reserve(&self, st: &mut State, bytes: &Range<u64>) -> Result<bool> {
-        if !self.backing.context.overwrites_in_place {
+        if !self.core.backing.context.overwrites_in_place {
             return Ok(false);
         }
         // Reserve nothing that the next flush would truncate.
-        if st.stored.records.on_disk == OnDisk::Nothing && !self.backing.store.is_empty()? {
-            self.flusher.flush_record(st)?;
+        if st.stored.records.on_disk == OnDisk::Nothing && !self.core.backing.store.is_empty()? {
+            self.flusher().flush_record(st)?;
         }
         if st.stored.overhangs {
-            self.committer.complete_all(st);
-            st.stored.cut_overhang(&*self.backing.store)?;
+            self.committer().complete_all(st);
+            st.stored.cut_overhang(&*self.core.backing.store)?;
         }
-        st.remember_mtime(&*self.backing.store)?;
+        st.remember_mtime(&*self.core.backing.store)?;
         for place in places(st, bytes) {
             // A failed call may have reserved part of it.
             st.dirty.reserved = st.dirty.reserved.max(place.end);
-            match self.backing.store.reserve(place.start, place.end - place.start) {
+            match self.core.backing.store.reserve(place.start, place.end - place.start) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::Unsupported => return Ok(false),
                 Err(e) => {
                     // Releases what was reserved in vain.
-                    if let Err(e) = self.flusher.flush_all(st) {
+                    if let Err(e) = self.flusher().flush_all(st) {
                         log::debug!("a flush on a full store: {e}");
                     }
-                    st.restore_mtime(&*self.backing.store);
+                    st.restore_mtime(&*self.core.backing.store);
                     return Err(e.into());
                 }
             }
@@ -63,12 +63,12 @@ impl ContentWriter<'_> {
     /// # Errors
     /// Those of `take`, or the store's.
     fn take_through(&self, st: &mut State, take: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
-        self.flusher.flush_all(st)?;
+        self.flusher().flush_all(st)?;
         st.dirty.flushes_through = true;
-        let taken = take(st).and_then(|()| self.flusher.flush_all(st));
+        let taken = take(st).and_then(|()| self.flusher().flush_all(st));
         st.dirty.flushes_through = false;
         if taken.is_err() && st.fault.is_none() && st.dirty.unfinished.is_empty() {
-            self.committer.complete_all(st);
+            self.committer().complete_all(st);
             st.dirty.buffer.cut(0);
             st.dirty.size = st.stored.tree.size();
             st.dirty.write_failed = false;

@@ -8,8 +8,8 @@ impl ContentWriter<'_> {
     /// # Errors
     /// The store's.
     pub(crate) fn truncate(&self, st: &mut State, size: u64) -> Result<()> {
-        self.committer.complete_all(st);
-        self.committer.begin_change(st)?;
+        self.committer().complete_all(st);
+        self.committer().begin_change(st)?;
         // The kernel flushes its own data before.
         st.dirty.gaps.clear();
         if size > st.dirty.size {
