@@ -1,14 +1,12 @@
 //! Finds the content of a chunk: in the buffer, in the store under a slot, or nowhere, in which case it
 //! reads as zeros.
 
-use super::range::RangeReader;
 use crate::{
     chunk_range::ChunkRange,
     damage::damaged_chunk,
     error::Result,
     rules::{Rule, holds},
     state::State,
-    sync::RwLockReadGuard,
     tree::current,
 };
 use crypto::chunk::ChunkId;
@@ -18,41 +16,8 @@ use format::{
 };
 use std::ops::Range;
 
-/// A read of at least `LONG` chunks also loads the slots of the next `ALONG` groups (8 MiB). A reader of
-/// a long range often continues. Loading slots takes the write lock, which waits for the file's current
-/// readers and blocks new ones.
-const LONG: u64 = layout::GROUP;
-const ALONG: u64 = 32;
-
-impl RangeReader<'_> {
-    /// The file's state, with the slots of these chunks loaded, if they exist, and none of the chunks in
-    /// flight.
-    pub(super) fn state_with_slots(&self, chunks: &ChunkRange) -> Result<RwLockReadGuard<'_, State>> {
-        let st = self.core.state.read();
-        if is_at_hand(&st, chunks) {
-            return Ok(st);
-        }
-        if let Some(groups) = few_to_load(&st, chunks)
-            && let Some(identity) = &st.stored.identity
-            && st.stored.tree.load_beside(self.core.backing.source(identity), groups)
-        {
-            return Ok(st);
-        }
-        drop(st);
-        let mut st = self.core.state.write();
-        self.committer().complete_to_read(&mut st, chunks);
-        if let Some((groups, identity)) = missing_groups(&st, chunks).zip(st.stored.identity.clone()) {
-            let (source, tree) = (self.core.backing.source(&identity), &mut st.stored.tree);
-            tree.trim_cache();
-            tree.load_all(source, groups.clone())?;
-            if chunks.end - chunks.start >= LONG {
-                let end = layout::groups(tree.size()).min(groups.end + ALONG);
-                tree.load_along(source, groups.end..end);
-            }
-        }
-        Ok(st.downgrade())
-    }
-}
+/// Chunks of a long read.
+pub(super) const LONG: u64 = layout::GROUP;
 
 /// The slot of a chunk whose content is in the store; `None` if it reads as zeros.
 ///
@@ -86,13 +51,13 @@ pub(super) fn is_at_hand(st: &State, chunks: &ChunkRange) -> bool {
 }
 
 /// The groups of a short range, if one of them is not loaded and nothing else prevents the read.
-fn few_to_load(st: &State, chunks: &ChunkRange) -> Option<Range<u64>> {
+pub(super) fn few_to_load(st: &State, chunks: &ChunkRange) -> Option<Range<u64>> {
     let is_short = chunks.end - chunks.start < LONG;
     missing_groups(st, chunks).filter(|_| is_short && !st.dirty.is_in_flight(chunks))
 }
 
 /// The groups of these chunks, if one of them is not loaded.
-fn missing_groups(st: &State, chunks: &ChunkRange) -> Option<Range<u64>> {
+pub(super) fn missing_groups(st: &State, chunks: &ChunkRange) -> Option<Range<u64>> {
     let tree = &st.stored.tree;
     let end = chunks.end.min(layout::chunks(tree.size()));
     let first = layout::group_of(chunks.start);

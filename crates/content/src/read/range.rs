@@ -1,10 +1,20 @@
 //! Reads at the file's state: from the write buffer and the store.
 
-use super::small::ChunkReader;
-use crate::{commit::Committer, error::Result, file_core::FileCore};
+use super::{
+    locate::{LONG, few_to_load, is_at_hand, missing_groups},
+    small::ChunkReader,
+};
+use crate::{
+    chunk_range::ChunkRange, commit::Committer, error::Result, file_core::FileCore, state::State,
+    sync::RwLockReadGuard,
+};
 use crypto::chunk::CHUNK;
 use format::layout;
 
+/// A read of at least `LONG` chunks also loads the slots of the next groups, this many (8 MiB). A reader of
+/// a long range often continues. Loading slots takes the write lock, which waits for the file's current
+/// readers and blocks new ones.
+const ALONG: u64 = 32;
 /// Maximum bytes that are read chunk by chunk on the caller's thread. Longer reads use a batch.
 pub(super) const SMALL: usize = 7 * CHUNK;
 /// Maximum bytes that a long read opens at once.
@@ -27,6 +37,34 @@ impl<'a> RangeReader<'a> {
 
     pub(super) fn chunks(&self) -> ChunkReader<'a> {
         ChunkReader::of(&self.core.backing)
+    }
+
+    /// The file's state, with the slots of these chunks loaded, if they exist, and none of the chunks in
+    /// flight.
+    pub(super) fn state_with_slots(&self, chunks: &ChunkRange) -> Result<RwLockReadGuard<'_, State>> {
+        let st = self.core.state.read();
+        if is_at_hand(&st, chunks) {
+            return Ok(st);
+        }
+        if let Some(groups) = few_to_load(&st, chunks)
+            && let Some(identity) = &st.stored.identity
+            && st.stored.tree.load_beside(self.core.backing.source(identity), groups)
+        {
+            return Ok(st);
+        }
+        drop(st);
+        let mut st = self.core.state.write();
+        self.committer().complete_to_read(&mut st, chunks);
+        if let Some((groups, identity)) = missing_groups(&st, chunks).zip(st.stored.identity.clone()) {
+            let (source, tree) = (self.core.backing.source(&identity), &mut st.stored.tree);
+            tree.trim_cache();
+            tree.load_all(source, groups.clone())?;
+            if chunks.end - chunks.start >= LONG {
+                let end = layout::groups(tree.size()).min(groups.end + ALONG);
+                tree.load_along(source, groups.end..end);
+            }
+        }
+        Ok(st.downgrade())
     }
 
     /// Reads up to `out.len()` bytes; fewer only at the end of the file.
