@@ -1,4 +1,4 @@
-//! What all files of a vault share.
+//! Resources and settings shared by all files of a vault.
 
 use super::{
     ahead_memory::ReadAheadMemory, background::Background, bound::Bounds, budget::Budget, buffer::Buffered,
