@@ -32,9 +32,13 @@ pub const TRIES: usize = 5;
 /// For tests whose device hangs. On a busy machine a good device may take seconds.
 const HASTE: Timeouts = Timeouts { base: Duration::from_secs(4), per_mib: Duration::ZERO };
 
+/// How long a device may take to come back. Its process is started again and tested first, which takes more than 30
+/// seconds beside compilers.
+pub const RETURN_LIMIT: Duration = Duration::from_secs(150);
+
 /// Waits until the device has passed its test.
 pub fn await_service(gpu: &GpuEngine, what: &str) {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + RETURN_LIMIT;
     while !gpu.in_service() {
         assert!(Instant::now() < end, "{what}: it does not come back");
         sleep(Duration::from_millis(5));

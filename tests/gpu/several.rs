@@ -3,6 +3,7 @@
 use crate::{
     batches::{all_keys, assert_same, copy, random_batch},
     fake::{self, order},
+    faults::RETURN_LIMIT,
     real,
     support::{mounted::program_path, random::Random, setting},
 };
@@ -64,7 +65,7 @@ fn over_fake_one_fails() {
     let counters = router.counters();
     let failed: Vec<&EngineCounters> = counters.iter().filter(|c| c.failed > 0).collect();
     assert!(!failed.is_empty() && counters[0].batches >= failed[0].failed, "{counters:?}");
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + RETURN_LIMIT;
     while !router.counters().iter().all(|counters| counters.in_service) {
         assert!(Instant::now() < end, "it does not come back");
         sleep(Duration::from_millis(20));
